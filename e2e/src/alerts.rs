@@ -59,7 +59,7 @@ mod tests {
     use super::fires;
 
     #[test]
-    fn an_alert_fires_by_what_is_exported_and_by_nothing_else() {
+    fn alert_fires_by_exported_metrics_only() {
         let fires = |metrics: &str| fires("reviews.yaml", "OzReviewsOverdue", metrics);
         assert!(fires("oz_reviews_open 4\noz_reviews_overdue 1\n").unwrap());
         assert!(!fires("oz_reviews_open 4\noz_reviews_overdue 0\n").unwrap());

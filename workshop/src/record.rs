@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_cluster_made_up_and_when_is_always_the_same() {
+    fn recorded_names_and_times_are_replaced_by_constants() {
         let shown = Shown {
             names: vec![
                 ("web-5cc7-ab12c".to_owned(), POD),

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_told() {
+    fn broken_link_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         std::fs::create_dir(root.join("docs")).unwrap();

@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_rule_needs_is_a_use_of_it() {
+    fn rule_without_use_by_its_account_and_place_is_reported() {
         assert_eq!(judged(&all(), false, &[], &[]), [""; 0]);
         for (left_out, said) in [
             (0, "unused: ClusterRole oz: get pods"),
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_node_uses_has_to_be_used_once_there_was_one() {
+    fn node_only_rule_must_be_used_after_run_on_node() {
         let mut uses = all();
         uses.remove(1);
         let on_node = [exception("pods/log", true)];
@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_for_what_nobody_holds_is_found() {
+    fn exception_for_missing_permission_is_reported() {
         let gone = [exception("nodes", false)];
         assert_eq!(judged(&all(), false, &gone, &[]).len(), 1);
     }

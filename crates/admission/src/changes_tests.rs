@@ -41,7 +41,7 @@ fn played(replay: Replay, events: Vec<Event<Guarded<ConfigMap>>>) -> String {
 }
 
 #[test]
-fn existing_objects_are_told_of_only_when_asked_for() {
+fn existing_objects_are_reported_only_on_request() {
     let events = || {
         vec![
             Event::Init,
@@ -66,7 +66,7 @@ fn changes_of_an_object_that_was_not_replayed_are_modifications() {
 }
 
 #[test]
-fn a_relist_tells_only_what_changed_while_the_watch_was_down() {
+fn relist_reports_only_changes_during_interrupted_watch() {
     let events = vec![
         Event::Init,
         Event::InitApply(object("same", 1)),
@@ -112,7 +112,7 @@ fn a_list_that_broke_off_is_forgotten() {
 }
 
 #[test]
-fn of_what_is_older_than_the_given_version_nothing_is_told() {
+fn objects_older_than_given_version_are_not_reported() {
     let events = vec![
         Event::Init,
         Event::InitApply(object("old", 8)),

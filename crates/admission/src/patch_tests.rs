@@ -42,7 +42,7 @@ fn nothing_changed_gives_an_empty_patch() {
 }
 
 #[test]
-fn fields_unknown_to_the_type_survive_a_change_beside_them() {
+fn unknown_fields_survive_change_of_known_fields() {
     let raw = pod_with_unknown_fields();
     let result = mutated(&raw, |pod| {
         pod.spec.as_mut().unwrap().containers[0].image = Some("app:2".into());
@@ -202,7 +202,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn what_is_known_of_the_result_is_what_the_extension_wanted(before in json(), after in json()) {
+        fn patched_object_without_unknown_fields_equals_extension_result(before in json(), after in json()) {
             let raw = with_unknown(&before);
             let mut result = raw.clone();
             json_patch::patch(&mut result, &diff(&raw, &before, &after)).unwrap();

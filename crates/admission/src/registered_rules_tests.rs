@@ -60,7 +60,7 @@ fn more_than_a_configuration_can_hold_change_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_follows_them_hears_of_others_and_not_of_the_same_again() {
+async fn rules_follower_is_notified_of_changed_rules_only() {
     let rules = Rules::default();
     let mut changes = Box::pin(rules.changes());
     assert!(changes.next().now_or_never().is_none());

@@ -75,7 +75,7 @@ async fn a_body_that_is_announced_too_large_is_not_read() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_what_is_not_there_is_answered_once() {
+async fn request_to_unknown_path_is_answered_once() {
     let served = Served::start(yes()).await;
     let mut stream = served.connect1().await;
     let head = "POST /nothing HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
@@ -108,7 +108,7 @@ async fn a_crowd_that_asks_for_nothing_makes_way() {
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_is_sent_away_and_whoever_has_asked_stays() {
+async fn silent_connection_is_closed_and_used_connection_stays_open() {
     let limits = Limits {
         handshake: Duration::from_millis(300),
         receive: Duration::from_millis(300),

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_stored_is_read() {
+    fn malformed_stored_binding_is_decoded() {
         for status in [json!(null), json!("none"), json!({"phase": "Unheard"})] {
             let binding: RoleBinding = serde_json::from_value(json!({
                 "apiVersion": "example.com/v1", "kind": "TransientRoleBinding",

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_glob_is_refused() {
+    fn invalid_glob_is_rejected_with_cause() {
         for (text, error) in [
             ("", GlobError::Empty),
             ("[]a]", GlobError::Class),

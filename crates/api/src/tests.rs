@@ -31,7 +31,7 @@ fn original_status() -> Value {
 }
 
 #[test]
-fn objects_of_the_original_are_read_whatever_their_values() {
+fn objects_of_original_are_decoded_with_any_values() {
     let config = json!({
         "allowedGroups": ["", "a b"],
         "defaultDuration": "junk",
@@ -111,7 +111,7 @@ fn a_status_comes_back_to_the_nanosecond() {
 }
 
 #[test]
-fn a_patch_tells_null_from_nothing() {
+fn patch_distinguishes_null_from_missing_value() {
     let read = |text: &str| serde_json::from_str::<PatchSpecOperation>(text).unwrap();
     let null = read(r#"{ "op": "add", "path": "/spec/x", "value": null }"#);
     assert_eq!(null.value, Some(Value::Null));
@@ -128,7 +128,7 @@ fn a_patch_tells_null_from_nothing() {
 }
 
 #[test]
-fn what_a_config_leaves_out_is_the_same_in_rust_and_in_the_schema() {
+fn access_config_defaults_match_schema_defaults() {
     let config: AccessConfig = serde_json::from_value(json!({ "allowedGroups": [] })).unwrap();
     assert_eq!(config, AccessConfig::default());
     let crd = schema::finished(ExecAccessTemplate::crd());

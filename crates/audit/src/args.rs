@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_required_collector_is_never_dropped() {
+    fn spool_of_required_collector_holds_whole_backlog() {
         let spool = |flags: &[&str]| parsed(flags).unwrap().spool();
         assert_eq!(spool(&["--audit-http-spool=10"]), 10);
         assert_eq!(

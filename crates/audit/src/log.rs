@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_forced_to_the_disk_is_written_again_and_stands_there_once() {
+    fn failed_fsync_is_retried_without_duplicate_lines() {
         for failures in 0..3 {
             let mut disk = Disk::default();
             let mut log = Vec::new();

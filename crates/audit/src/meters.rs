@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_alerts_are_about_begins_at_zero_and_counts_what_was_not_written() {
+    fn alert_counters_start_at_zero_and_include_unwritten_records() {
         let (meters, mut registry) = (Meters::default(), Registry::default());
         meters.register(&mut registry);
         let shown = || {

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_to_wait_is_told_in_whole_seconds() {
+    fn retry_after_is_rounded_up_to_whole_seconds() {
         for (wait, said) in [(1, "1"), (1_000, "1"), (1_001, "2"), (0, "1")] {
             let refused = Refused::too_often("too often", Duration::from_millis(wait));
             assert_eq!(refused.response().headers()[RETRY_AFTER], said, "{wait}");

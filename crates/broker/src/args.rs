@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_certificate_is_for_the_service_and_for_what_is_named_besides() {
+    fn certificate_covers_service_and_configured_names() {
         let flags = [
             "oz-broker",
             "--namespace=oz",

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_ends_and_is_bounded() {
+    fn caller_cache_is_bounded_and_entries_expire() {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut all = Remembered::new(2);
         all.put([1; 32], "one", at(0), at(10));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_or_goes_on_is_refused() {
+    fn unbounded_policy_expression_is_rejected() {
         let repeated = |text: &str, count: usize| text.repeat(count);
         for (policy, expected) in [
             (

@@ -155,7 +155,7 @@ mod tests {
     use crate::{CelError, Expression, Value};
 
     #[test]
-    fn what_means_nothing_is_named() {
+    fn unknown_name_in_expression_is_reported() {
         for (text, unknown) in [
             ("request.namespace == 'prod'", None),
             ("active.exists(a, a.namespace == request.namespace)", None),

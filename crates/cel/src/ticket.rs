@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_neither() {
+    fn ticket_expression_without_result_is_error() {
         let body = json!({"state": "open"});
         for text in [
             "body.missing == 'x'",
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_evaluate_is_found_before_anybody_asks() {
+    fn invalid_ticket_expression_is_rejected_at_compilation() {
         for text in [
             "",
             "ticket == 'x'",
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_cost_without_end_is_refused_before_anybody_asks() {
+    fn costly_ticket_expression_is_rejected_at_compilation() {
         for text in [
             "(".repeat(400),
             format!("{}true", "!".repeat(900)),

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_webhook_says_stands_alone() {
+    fn webhook_message_is_shown_without_api_server_prefix() {
         let text = "admission webhook \"vexecaccessrequest.kb.io\" denied the request: mallory is \
                     in none of the groups";
         assert_eq!(
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_over_when_it_is_tried_again_is_told_from_what_stays() {
+    fn transient_status_codes_are_distinguished_from_permanent() {
         for (code, passes) in [
             (400, false),
             (403, false),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_oz_is_told_from_an_object_that_is_not_there() {
+    fn missing_oz_is_distinguished_from_missing_object() {
         let (message, next) = readable("the server could not find the requested resource", 404);
         assert_eq!(message, UNKNOWN_KIND);
         assert!(next.is_some());

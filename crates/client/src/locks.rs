@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_lock_tells_what_it_is_about_in_letters_that_the_api_takes() {
+    fn lock_name_shows_target_in_valid_characters() {
         for (name, expected) in [
             ("alice", "user-alice-"),
             ("Alice@Example.com", "user-alice-example-com-"),

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_one_of_a_workload_whose_pods_are_named_so() {
+    fn pod_is_attributed_to_workload_by_name_pattern() {
         for (kind, pod, is_one) in [
             (TargetKind::Deployment, "web-7d4b9c5f6-x2x8p", true),
             (TargetKind::Deployment, "web-api-7d4b9c5f6-x2x8p", false),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target_is_said_with_what_would_be_one() {
+    fn invalid_target_is_rejected() {
         for text in ["", "svc/web", "deploy/", "deploy/a/b"] {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkpoint_by_a_key_that_is_not_published_is_told() {
+    fn checkpoint_by_unpublished_key_is_reported() {
         let checkpoint = |key: &AuditKey| {
             let writer = Writer::new("oz-operator", "oz-0", Timestamp::UNIX_EPOCH, 1);
             let (_, first) = Chain::begin(writer, Timestamp::UNIX_EPOCH, &[], key);

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_is_one_field_and_no_formula_whatever_somebody_is_called() {
+    fn csv_field_is_single_field_and_no_formula() {
         for (text, expected) in [
             ("alice", "alice"),
             ("", ""),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn csv_rows_are_read_as_written() {
         let cells = [
             "",
             "a,b",

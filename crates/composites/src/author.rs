@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lacks_it_is_told_the_rule() {
+    fn author_without_right_receives_missing_rule() {
         let message = lacks("ina", &account());
         let rule = r#"{"apiGroups":[""],"resourceNames":["oz-composites"],"resources":["serviceaccounts"],"verbs":["impersonate"]}"#;
         assert!(message.contains(rule), "{message}");
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_functions_are_told_counts_and_how_one_ends_does_not() {
+    fn composite_change_counts_only_if_functions_receive_it() {
         type Change = fn(&mut CompositeController);
         let cases: [(&str, Change, bool); 6] = [
             ("nothing", |_| {}, false),

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_is_missing_or_weakened_is_told() {
+    fn missing_or_weakened_admission_policy_is_reported() {
         let policies = Policy::all(&installation()).unwrap();
         let policy = &policies[0];
         let (spec, binding) = (&policy.policy, &policy.binding);

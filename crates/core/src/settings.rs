@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_makes_no_sense_is_named() {
+    fn invalid_flag_is_rejected() {
         for flag in [
             "--keep-finished=1d",
             "--pod-access=perhaps",

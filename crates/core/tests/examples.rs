@@ -142,7 +142,7 @@ fn examples_are_read_without_loss_and_are_valid() {
 }
 
 #[test]
-fn examples_say_what_they_show() {
+fn examples_begin_with_short_comment() {
     for (path, text) in files() {
         let comment = text
             .lines()

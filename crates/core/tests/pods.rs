@@ -69,7 +69,7 @@ fn no_label_of_a_workload_is_ever_on_its_access_pod() {
 }
 
 #[test]
-fn what_is_not_mutated_is_kept_to_the_letter() {
+fn fields_that_are_not_mutated_are_kept_unchanged() {
     let touched = [
         "readinessGates",
         "restartPolicy",

@@ -517,7 +517,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_change_concerns_is_looked_for_only_if_that_is_asked() {
+    fn related_objects_are_searched_only_on_demand() {
         let (objects, needs) = (Store::fixed([Secret::default()]), Store::fixed([]));
         let (looked, found, asks) = (
             Arc::new(AtomicUsize::new(0)),

@@ -66,7 +66,7 @@ fn a_digest_is_of_all_that_decides_what_a_policy_says() {
 }
 
 #[test]
-fn what_fails_says_which_document_and_why() {
+fn evaluation_failure_names_document_and_cause() {
     let now = NOW.parse().unwrap();
     let request = json!({"parent": {"metadata": {"name": "one"}}});
     let endless = "package controller\n\nimport rego.v1\n\nchildren := [x | some x in \

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_kind_of_patch_is_read_and_no_long_one() {
+    async fn patch_of_other_type_or_excess_length_is_refused() {
         let (_, body) = patch_of(request(PATCH_TYPE, "{}".into())).await.unwrap();
         assert_eq!(body, "{}");
         for kind in [

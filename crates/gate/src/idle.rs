@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_held_is_not_over_and_its_limit_counts_from_when_it_goes_on() {
+    async fn idle_timeout_restarts_when_held_session_resumes() {
         let idle = Idle::new(minute());
         tokio::time::advance(MINUTE / 2).await;
         idle.hold(true);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_opens_with_who_counts_is_held_without_and_ends_after_a_minute() {
+    async fn moderated_session_is_held_without_viewer_and_ends_after_timeout() {
         let moderation = moderation();
         moderation.came(&person("alice", &["security"]));
         let early = tokio::time::timeout(Duration::from_secs(60), moderation.opens()).await;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_nobody_comes_to_watch_is_refused_in_time() {
+    async fn moderated_session_without_viewers_is_refused_at_timeout() {
         let moderation = moderation();
         let refused = moderation.opens().await.unwrap_err();
         assert_eq!(refused.reason, "NotModerated");

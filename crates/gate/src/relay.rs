@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_command_printed_before_it_ended_arrives_though_it_reads_no_more() {
+    async fn output_before_end_of_command_is_delivered_despite_unread_input() {
         // The side that is polled first is random.
         for _ in 0..64 {
             let (mut alice, client) = duplex(1_000);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_nothing_keeps_no_session_open() {
+    async fn client_that_reads_nothing_does_not_delay_end_of_session() {
         let (_alice, client) = duplex(16);
         let (mut pod, upstream) = duplex(16);
         let (end, ended) = oneshot::channel();

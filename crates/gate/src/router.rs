@@ -921,7 +921,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_body_is_not_passed_on_however_its_length_is_said() {
+    fn request_with_body_is_refused_for_any_length_header() {
         for (all, good) in [
             (&[][..], true),
             (&[("content-length", "0")], true),
@@ -956,7 +956,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_no_plain_json_is_told_that_there_is_nothing_else() {
+    fn group_discovery_without_plain_json_is_not_acceptable() {
         let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
         let both = "application/json;as=APIGroupDiscoveryList,application/json";
         for (all, status) in [

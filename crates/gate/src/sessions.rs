@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_user_leaves_room_for_others_and_gets_it_back() {
+    fn session_limit_per_user_leaves_room_for_other_users() {
         let sessions = Sessions::new(3, 2);
         let first = sessions.take("alice").unwrap();
         let _second = sessions.take("alice").unwrap();

@@ -461,7 +461,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_said_is_stored_part_by_part() {
+    async fn session_traffic_is_stored_in_parts() {
         let directory = tempfile::tempdir().unwrap();
         let (spool, storage, recorder, key) = place(directory.path(), 64 << 20).await;
         let writer = Tape::begin(recorder, spool.begin(key.clone(), "alice"), false)
@@ -493,7 +493,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn sessions_wait_whose_user_has_no_room_and_others_do_not() {
+    async fn session_of_user_without_share_waits_and_others_continue() {
         const LIMIT: u64 = 8 << 20;
         let second = Duration::from_secs(1);
         let directory = tempfile::tempdir().unwrap();
@@ -562,7 +562,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_spool_that_is_full_breaks_the_tape_and_keeps_nobody_waiting() {
+    async fn full_spool_breaks_recording_without_blocking_session() {
         let directory = tempfile::tempdir().unwrap();
         let (spool, _storage, recorder, key) = place(directory.path(), 1 << 20).await;
         let writer = Tape::begin(recorder, spool.begin(key, "alice"), false)

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_watches_sees_what_passes_from_then_on_and_no_password() {
+    async fn viewer_sees_traffic_from_joining_and_no_password() {
         let traffic = Traffic::default();
         traffic.said(true, piece(RESIZE, br#"{"Width":100,"Height":30}"#));
         traffic.said(false, piece(STDOUT, b"before"));
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_reads_nothing_keeps_no_more_than_there_is_room_for() {
+    async fn slow_viewer_misses_lines_beyond_buffer() {
         let traffic = Traffic::default();
         let mut slow = traffic.watch(&about(), &CONFIG).unwrap();
         for _ in 0..1_000 {

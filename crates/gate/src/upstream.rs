@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_goes_on_that_says_who_somebody_is_or_what_a_connection_is() {
+    fn identity_and_connection_headers_are_not_forwarded() {
         let mut from = Request::get("/").body(()).unwrap();
         for (name, value) in [
             ("x-remote-user", "alice"),

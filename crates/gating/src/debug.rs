@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubectl_sends_is_passed_on_written_anew_and_marked() {
+    fn debug_container_patch_is_rewritten_and_marked() {
         let added = read(&sent(
             &json!({"args": ["sh"], "env": [{"name": "A", "value": "b"}]}),
         ))
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_rights_away_passes_and_what_gives_some_does_not() {
+    fn security_context_that_adds_privileges_is_refused() {
         for (context, good) in [
             (json!({}), true),
             (
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_looked_at_is_refused_by_its_name() {
+    fn unpermitted_field_of_debug_container_is_refused_by_name() {
         for (change, named) in [
             (json!({"image": "evil"}), "image"),
             (json!({"image": format!("{IMAGE}@sha256:0")}), "image"),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn one_container_is_added_and_nothing_else_is_changed() {
+    fn debug_patch_adds_single_container_and_changes_nothing_else() {
         let one = json!({"name": "a", "image": IMAGE});
         for patch in [
             json!({}),
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_processes_it_sees_is_for_the_grant_to_say() {
+    fn target_of_debug_container_must_be_in_grant() {
         let mut grant = grant();
         grant.sessions.containers = vec!["app".into()];
         for (target, good) in [

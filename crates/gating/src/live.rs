@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_replicas_have_is_one_list() {
+    fn sessions_of_several_replicas_form_one_list() {
         let session = |name: &str| Session {
             session: format!("default/mine/{name}"),
             user: "alice".to_owned(),

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn it_opens_when_enough_watch_is_held_when_they_go_and_ends_when_they_do_not_come_back() {
+    fn session_opens_with_enough_viewers_is_held_and_ends_without_them() {
         let at = Duration::from_secs;
         let (waiting, over) = (Phase::Waiting(WAIT), Phase::NobodyCame);
         for (why, looks) in [

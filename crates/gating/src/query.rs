@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn query_is_written_from_what_was_read() {
+    fn query_is_rewritten_from_parsed_options() {
         for (query, sent) in [
             ("command=a%20b&command=c%3Bd", "command=a+b&command=c%3Bd"),
             (

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_when_no_gate_was_ready_for_thirty_seconds_and_comes_back_with_the_first() {
+    fn gate_registration_is_withdrawn_after_thirty_seconds_and_restored() {
         let seconds = |seconds| Some(SignedDuration::from_secs(seconds));
         let wait = |seconds| Step::Wait(SignedDuration::from_secs(seconds));
         for (away, registered, expected) in [
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_ready_endpoint_of_any_slice_is_a_gate() {
+    fn gate_is_ready_with_single_ready_endpoint_of_any_slice() {
         for (ready, expected) in [
             (&[][..], false),
             (&[Some(false)], false),

@@ -124,7 +124,7 @@ fn reason(
 }
 
 #[test]
-fn one_form_of_a_path_is_read_for_each_thing() {
+fn path_is_accepted_in_single_form_only() {
     let pod = |operation, container: Option<&str>| Rest::Pod {
         namespace: "shop".into(),
         pod: "db-0".into(),
@@ -172,7 +172,7 @@ fn one_form_of_a_path_is_read_for_each_thing() {
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "a table")]
-fn whatever_can_be_read_in_two_ways_is_refused() {
+fn ambiguous_request_is_refused() {
     let pod = "/api/v1/namespaces/shop/pods/db-0";
     for rest in [
         "",
@@ -431,7 +431,7 @@ fn long_message_is_divided_into_messages_that_mean_the_same() {
 }
 
 #[test]
-fn client_is_told_the_end_on_its_terminal_and_as_a_status() {
+fn client_receives_end_on_terminal_and_as_status() {
     for (tty, channel) in [(true, 1), (false, 2)] {
         let [line, status] = farewell("it is over", tty);
         assert_eq!(line, notice("it is over", tty));
@@ -511,7 +511,7 @@ fn a_user_is_read_from_the_headers_that_the_api_server_names() {
 }
 
 #[test]
-fn without_the_entries_of_the_front_proxy_nobody_is_known() {
+fn front_proxy_without_required_entries_is_rejected() {
     for name in [
         "requestheader-client-ca-file",
         "requestheader-allowed-names",

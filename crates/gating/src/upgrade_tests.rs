@@ -133,7 +133,7 @@ fn request_that_could_be_read_as_another_protocol_is_refused() {
 }
 
 #[test]
-fn answer_that_takes_what_was_not_offered_is_refused() {
+fn upgrade_response_beyond_offer_is_refused() {
     let socket = read(&with(&[(PROTOCOL, "v5.channel.k8s.io")]))
         .unwrap()
         .unwrap();
@@ -383,7 +383,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
     #[test]
-    fn session_is_recorded_or_refused_whatever_its_headers_mix((headers, answers) in requests()) {
+    fn session_is_recorded_or_refused_for_any_header_mix((headers, answers) in requests()) {
         GATE.holds(&headers, &answers)?;
     }
 }

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_part_of_a_result_counts_by_itself() {
+    fn valid_parts_of_result_are_kept_despite_invalid_parts() {
         let read = read(
             br#"{"pullRequests":["a"],"filesChanged":"many","summary":"s","artifacts":[{}],"more":1}"#,
         );

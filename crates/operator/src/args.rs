@@ -251,7 +251,7 @@ mod tests {
 
     /// `ozctl explain` reads them without a parser of ours.
     #[test]
-    fn settings_are_what_others_read_of_the_same_flags() {
+    fn operator_settings_equal_settings_read_from_flags() {
         for flags in [
             &[][..],
             &["--keep-finished=7m", "--pod-ready-timeout", "90s"],

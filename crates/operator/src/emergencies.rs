@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_given_back_by_what_is_not_granted() {
+    fn emergency_quota_is_returned_if_request_is_not_granted() {
         let now = Timestamp::UNIX_EPOCH;
         let denied = emergencies(vec![request("a", Phase::Denied)]);
         assert_eq!(denied.take(now, "a", &place("alice", 1)), Ok(0));

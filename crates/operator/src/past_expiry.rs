@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_active_after_its_time_counts_and_nothing_else() {
+    fn grants_active_past_expiry_are_counted_and_others_are_not() {
         let request = |(number, status): (usize, Value)| -> ExecAccessRequest {
             serde_json::from_value(json!({
                 "metadata": {"name": format!("r{number}"), "namespace": "dev", "uid": number.to_string()},

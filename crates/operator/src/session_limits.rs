@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_came_first_is_first_and_who_gave_up_takes_no_place() {
+    async fn session_slots_are_given_in_order_and_cancelled_waiters_skipped() {
         let limits = Limits::default();
         let locations = (0..ALTOGETHER * 2).map(|n| location(&format!("n{n}"), &format!("m{n}")));
         let mut held = fill(&limits, locations);

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_one_namespace_says_of_an_image_is_not_believed_in_another() {
+    async fn session_probe_result_of_namespace_is_not_used_in_another() {
         let probes = Probes::new(true);
         let claimed = cut::probed("app", "sha256:1", "shell\nplain killafter\n");
         probes.learn("mallorys", std::slice::from_ref(&claimed));

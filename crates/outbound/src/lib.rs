@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_that_nobody_means_are_refused() {
+    fn unsafe_or_relative_urls_are_refused() {
         let allowed = Allowed::default();
         for (url, fine) in [
             ("https://hooks.test/a?b=c", true),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_trusted_has_certificates() {
+    fn trust_without_certificates_is_rejected() {
         let client = |pem: &str| client(Allowed::default(), &Trust::Only(pem.into()));
         assert!(client("").is_err());
         assert!(client("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").is_err());

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_cannot_draw_on_the_terminal() {
+    fn table_escapes_control_characters() {
         let mut table = Table::new(&["REASON"]);
         table.row(vec!["INC-1\nalice \x1b[2Jroot\x07".into()]);
         assert_eq!(

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_are_told_are_those_of_the_name() {
+    fn suggested_commands_use_name_of_program() {
         for (words, typed) in [
             ("run cancel a", "kubectl paddock cancel a"),
             ("run list templates", "kubectl paddock list templates"),

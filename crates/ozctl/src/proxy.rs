@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubeconfigs_own_proxy_holds_whatever_the_environment_says() {
+    fn proxy_of_kubeconfig_overrides_environment() {
         let set = [("HTTPS_PROXY", "http://other:1"), ("NO_PROXY", "*")];
         let found = proxy("https://10.0.0.1", Some("socks5://mine:2"), &set);
         assert_eq!(found.as_deref(), Some("socks5://mine:2/"));

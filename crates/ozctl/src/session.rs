@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_shown_as_long_as_it_is_true() {
+    fn remaining_time_is_shown_until_it_changes() {
         let seconds = Duration::from_secs;
         assert_eq!(remaining(seconds(3600)), "60m");
         assert_eq!(remaining(seconds(90)), "90s");

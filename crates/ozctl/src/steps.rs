@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_oz_is_told_beside_the_whole() {
+    fn timing_line_shows_share_of_oz_and_total() {
         let step = |what, share, millis| (what, share, Duration::from_millis(millis));
         let taken = [
             step("kubeconfig", Share::Kubernetes, 5),

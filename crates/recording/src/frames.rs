@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_read_with_the_identity_or_the_sealer() {
+    fn sealed_frames_are_opened_with_identity_or_sealer() {
         let one = [identity()];
         let lines: [&[u8]; 3] = [b"[1]\n", b"", b"[2]\n[3]\n"];
         let (sealer, file) = written(&lines, &one[0]);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_half_written_is_left_out_by_whoever_has_no_key() {
+    fn half_written_frame_is_omitted_without_key() {
         let one = [identity()];
         let (_, begun) = written(&[], &one[0]);
         assert_eq!(whole(&begun), b"", "nothing was written into it");

@@ -64,7 +64,7 @@ mod tests {
     const LINES: &[u8] = b"{\"version\": 2}\n[0.1, \"o\", \"$ \"]\n";
 
     #[test]
-    fn what_is_packed_is_unpacked() {
+    fn packed_lines_are_unpacked_unchanged() {
         let long = LINES.repeat(100_000);
         for lines in [b"".as_slice(), LINES, &long] {
             let stored = pack(lines).unwrap();

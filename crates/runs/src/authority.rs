@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_fill_an_environment_is_not() {
+    fn oversized_certificate_bundle_is_not_trusted() {
         assert_eq!(trusted(&map(&pem(&"x".repeat(MOST)))), None);
     }
 }

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_matches_whatever_its_case_and_a_domain_does_not_match_itself() {
+    fn host_matches_case_insensitively_and_wildcard_excludes_domain() {
         for (hosts, host, matches) in [
             ("api.example.com", "api.example.com", true),
             ("api.example.com", "API.Example.COM", true),
@@ -241,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_covered_is_matched(
+        fn covering_host_pattern_matches_all_covered_hosts(
             grant in "(\\*\\.)?([ab]\\.){1,3}example",
             need in "(\\*\\.)?([ab]\\.){1,3}example",
             host in "([ab]\\.){0,5}example",

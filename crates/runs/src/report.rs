@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_prompts_and_answers_say_does_not_leave_and_the_rest_does() {
+    fn private_text_of_prompts_and_messages_is_removed_from_report() {
         for (type_, kept) in [
             ("PromptSubmitted", "content"),
             ("Message", "text"),

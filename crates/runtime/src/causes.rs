@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_told_once() {
+    fn each_cause_is_shown_once() {
         let status = Status::failure("maps are forbidden", "Forbidden").with_code(403);
         let refused = kube::Error::Api(status.boxed());
         let error = Outer::Same(Lost(Box::new(refused)));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_is_not_quoted() {
+    fn decode_error_does_not_quote_response() {
         let error = serde_json::from_str::<u8>(r#""the password""#).unwrap_err();
         assert!(error.to_string().contains("the password"));
         let error = Lost(Box::new(kube::Error::SerdeError(error)));

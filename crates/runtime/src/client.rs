@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_tells_the_servers_time() {
+    async fn response_date_sets_server_time() {
         let layer = layer();
         let ahead = Timestamp::now() + SignedDuration::from_hours(1);
         let date = jiff::fmt::rfc2822::DateTimePrinter::new()

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn several_answers_tell_the_time_to_within_milliseconds() {
+    fn several_responses_determine_time_within_milliseconds() {
         let window = (0..60).map(|number| ms(number * 1_137)).map(answer);
         let window = window.reduce(Window::narrowed);
         let at = ms(60 * 1_137);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_local_clock_last_said_yields_to_what_the_server_says() {
+    fn server_time_overrides_jump_of_local_clock() {
         let newest = Some(answer(ms(10_000)));
         let agreed = Some((ms(0), server_at(ms(0)) - HOUR));
         let reading = Reading::of(newest, agreed, ms(10_010), server_at(ms(10_010)) + HOUR);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_on_between_answers_whatever_the_local_clock_does() {
+    fn server_time_advances_regardless_of_local_clock() {
         let window = Some(answer(ms(0)));
         let stuck = SERVER - HOUR;
         let mut last = Reading::of(window, None, ms(0), stuck).now;
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_answer_does_not_widen_what_is_known() {
+    fn slow_response_does_not_widen_time_window() {
         let known = answer(ms(0));
         let slow = Window::heard(
             ms(10),

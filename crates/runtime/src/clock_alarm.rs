@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_alarm_says_whose_clock_is_wrong_and_by_how_much() {
+    fn clock_alarm_names_process_and_offset() {
         let hour = SignedDuration::from_hours(1);
         let ahead = note("oz-operator", "oz-0", hour);
         assert!(ahead.starts_with("the clock of oz-operator oz-0 is 3600 s ahead of the API"));

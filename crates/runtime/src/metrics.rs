@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_of_a_kind_goes_with_its_last_store() {
+    fn metric_of_kind_is_removed_with_its_last_store() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let line = || {

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readiness_names_what_is_missing_while_the_process_is_healthy() {
+    async fn readiness_names_missing_gates_while_process_is_healthy() {
         let probes = probes();
         let list = probes.readiness.gate("ExecAccessRequest list");
         let crd = probes

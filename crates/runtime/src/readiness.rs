@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_ready_once_every_gate_is_open_whatever_their_names() {
+    fn process_is_ready_when_all_gates_are_open() {
         let readiness = Readiness::default();
         let first = readiness.gate("Pod list");
         let second = readiness.gate("Pod list");

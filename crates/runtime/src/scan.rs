@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nested_without_end_hides_nothing_else() {
+    fn deeply_nested_field_does_not_hide_other_fields() {
         let deep = format!(
             "{}{}",
             "{\"f:a\":".repeat(300),

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_stored_counts_as_a_write() {
+    fn only_stored_changes_count_as_writes() {
         let map = r#"{"resource":"configmaps","namespace":"a","name":"b"}"#;
         let exec = r#"{"resource":"pods","subresource":"exec"}"#;
         let review = r#"{"resource":"subjectaccessreviews","apiGroup":"authorization.k8s.io"}"#;

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_used_and_its_name_kept_where_roles_have_names() {
+    fn requested_permission_counts_as_used_with_name_in_own_namespace() {
         let ok = json!({"code": 200});
         let pod = json!({"resource": "pods", "subresource": "log", "namespace": "a", "name": "b"});
         let secret = json!({"resource": "secrets", "namespace": "oz-system", "name": "key"});
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_patch_makes_was_created_too() {
+    fn patch_that_creates_counts_as_create() {
         let map = json!({"resource": "configmaps", "namespace": "oz-system", "name": "keys"});
         let lines = [line("patch", map, json!({"code": 201}), json!(null))];
         assert_eq!(
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_out_or_bound_is_used() {
+    fn granted_or_bound_permission_counts_as_used() {
         let group = "rbac.authorization.k8s.io";
         let role = json!({"apiGroup": group, "resource": "roles", "namespace": "a", "name": "x"});
         let rules = json!({"rules": [
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_as_a_service_account_is_impersonation_and_a_use_of_its_own_rights() {
+    fn impersonated_request_counts_as_impersonation_and_use_by_account() {
         let pods = json!({"resource": "pods", "namespace": "a"});
         let as_account = |account: &str| {
             let whom = format!(
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_ask_for_under_the_same_account_says_nothing() {
+    fn requests_of_other_clients_of_account_are_ignored() {
         let pods = json!({"resource": "pods", "namespace": "a"});
         let ok = json!({"code": 200});
         let lines = [

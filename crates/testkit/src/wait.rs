@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_wait_ends_at_its_deadline_and_says_what_was_seen() {
+    async fn wait_ends_at_deadline_with_last_observation() {
         let within = Duration::from_millis(50);
 
         let result: Result<()> =

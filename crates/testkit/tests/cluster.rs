@@ -179,7 +179,7 @@ async fn the_audit_log_counts_what_a_user_wrote() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_in_a_namespace_can_be_dumped_and_the_namespace_goes_with_the_test() -> Result<()> {
+async fn namespace_is_dumped_and_deleted_with_test() -> Result<()> {
     let cluster = Cluster::shared().await?;
     let client = cluster.client("admin").await?;
 

@@ -101,12 +101,12 @@ async fn run_a_pod(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The variable that makes [`tell_what_is_missing`] run.
+/// The variable that makes [`report_missing_requirement`] run.
 const TELL: &str = "TESTKIT_TELL";
 
 #[test]
 #[ignore = "not a test: the next one runs it as a process that finds no program"]
-fn tell_what_is_missing() -> Result<()> {
+fn report_missing_requirement() -> Result<()> {
     if std::env::var_os(TELL).is_some() {
         Node::Real.check()?;
     }
@@ -114,9 +114,9 @@ fn tell_what_is_missing() -> Result<()> {
 }
 
 #[test]
-fn what_is_missing_is_named_with_what_to_do() -> Result<()> {
+fn missing_requirement_is_named_with_remedy() -> Result<()> {
     let output = Command::new(std::env::current_exe()?)
-        .args(["tell_what_is_missing", "--exact", "--ignored"])
+        .args(["report_missing_requirement", "--exact", "--ignored"])
         .env("PATH", "/nonexistent")
         .env(TELL, "1")
         .output()?;

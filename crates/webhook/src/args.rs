@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_is_the_service_account_of_that_name_unless_told_otherwise() {
+    fn operator_user_defaults_to_service_account() {
         assert_eq!(
             parse(&[]).operator(),
             "system:serviceaccount:oz:oz-operator"

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_created_just_before_is_waited_for_and_nothing_for_long() {
+    async fn new_object_is_awaited_for_limited_time() {
         let store = Store::fixed([named("here")]);
         let watched = Watched(store.clone());
         let began = Instant::now();

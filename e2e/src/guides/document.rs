@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_into_a_session_is_no_output() {
+    fn session_input_is_separate_from_output() {
         let steps = steps("$ enter\nwelcome\n/ # hostname\nweb\n/ # exit\n").unwrap();
         assert_eq!(steps[0].shows, ["welcome"]);
         assert_eq!(steps[0].inner[0].keys, "hostname");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tested_says_why_and_what_is_unknown_is_refused() {
+    fn untested_block_requires_reason_and_unknown_block_is_rejected() {
         let left_out = blocks("```console\n# not tested: takes a registry\n$ push\n```\n").unwrap();
         let why = "takes a registry".to_owned();
         assert_eq!(left_out[0].content, Content::NotTested(why));

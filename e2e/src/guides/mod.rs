@@ -80,7 +80,7 @@ mod tests {
 
     /// Checks all guides, and the blocks that are left out.
     #[test]
-    fn every_guide_is_followed_and_what_is_left_out_says_why() -> Result<()> {
+    fn every_guide_is_tested_and_omissions_state_reason() -> Result<()> {
         let mut left_out = Vec::new();
         for entry in std::fs::read_dir(folder())? {
             let name = entry?.file_name().to_string_lossy().into_owned();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_section_that_is_followed_by_itself_has_something_to_do() -> Result<()> {
+    fn every_tested_section_contains_steps() -> Result<()> {
         for (guide, section, _) in ON_A_CLUSTER {
             read_section(guide, section)?;
         }

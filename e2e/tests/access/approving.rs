@@ -110,7 +110,7 @@ async fn an_approval_that_is_withdrawn_does_not_count() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_nobody_approves_in_time_is_over() -> Result<()> {
+async fn request_without_approval_expires() -> Result<()> {
     let scene = with_rules("timeout", "2s").await?;
     let alice = scene.requests("alice").await?;
     alice.create(&exec_request("mine", "asked", "5m")).await?;
@@ -121,7 +121,7 @@ async fn what_nobody_approves_in_time_is_over() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_change_of_the_template_voids_what_was_approved() -> Result<()> {
+async fn template_change_voids_approval() -> Result<()> {
     let scene = with_rules("voided", "10m").await?;
     let request = waiting(&scene, "mine").await?;
     give(&scene, BOB, &answer_to(&request, "one", true)?).await?;

@@ -17,8 +17,7 @@ use crate::{scene, system};
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn whoever_ends_access_is_on_record_and_ends_that_of_others_with_the_right_to() -> Result<()>
-{
+async fn deletion_of_grant_is_recorded_and_requires_right_for_foreign_grants() -> Result<()> {
     let scene = scene("deleter").await?;
     let alice = scene.requests("alice").await?;
     alice

@@ -117,7 +117,7 @@ async fn a_review_is_opened_although_the_request_is_deleted_at_once_and_outlives
 }
 
 #[tokio::test]
-async fn one_that_nobody_reviews_in_time_is_overdue_until_somebody_does() -> Result<()> {
+async fn unreviewed_emergency_is_overdue_until_reviewed() -> Result<()> {
     let scene = with_emergencies("overdue", "2s", 2).await?;
     on_call("dana-three")
         .has_emergency(&scene, "inc", "guarded")
@@ -165,7 +165,7 @@ async fn one_that_nobody_reviews_in_time_is_overdue_until_somebody_does() -> Res
 }
 
 #[tokio::test]
-async fn whoever_has_too_many_unreviewed_gets_no_further_one_until_one_is_reviewed() -> Result<()> {
+async fn emergency_is_denied_while_too_many_are_unreviewed() -> Result<()> {
     let scene = with_emergencies("too-many", "24h", 1).await?;
     let dana = on_call("dana-four");
     let requests = scene.requests("admin").await?;

@@ -81,7 +81,7 @@ fn can_exec(scene: &Scene, user: &str, pod: &str) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn the_status_tells_all_and_events_and_records_agree() -> Result<()> {
+async fn status_events_and_audit_records_of_grant_agree() -> Result<()> {
     let scene = scene("status").await?;
     let alice = scene.requests("alice").await?;
     let asked = alice
@@ -284,7 +284,7 @@ async fn a_pod_that_only_looks_like_the_workloads_is_never_chosen() -> Result<()
 }
 
 #[tokio::test]
-async fn operations_of_the_template_are_what_is_handed_out() -> Result<()> {
+async fn role_of_grant_has_operations_of_template() -> Result<()> {
     let scene = scene("operations").await?;
     let mut template = exec_template("logs", TargetKind::Deployment, oz_e2e::WORKLOAD);
     template.spec.access_config.operations = vec![Operation::Exec, Operation::Log];

@@ -64,14 +64,14 @@ async fn locked_and_unlocked(scene: &Scene, target: &Value) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_namespace_that_is_locked_lets_nobody_in_until_it_is_unlocked() -> Result<()> {
+async fn locked_namespace_refuses_requests_until_unlocked() -> Result<()> {
     let scene = scene("locked-ns").await?;
     let target = json!({"namespace": scene.name()});
     locked_and_unlocked(&scene, &target).await
 }
 
 #[tokio::test]
-async fn a_template_that_is_locked_lets_nobody_in_until_it_is_unlocked() -> Result<()> {
+async fn locked_template_refuses_requests_until_unlocked() -> Result<()> {
     let scene = scene("locked-template").await?;
     let target = json!({"template": {"namespace": scene.name(), "name": TEMPLATE}});
     locked_and_unlocked(&scene, &target).await
@@ -121,7 +121,7 @@ async fn waits_for_who_is_locked_out(
 }
 
 #[tokio::test]
-async fn a_request_goes_on_when_the_lock_on_who_approved_it_is_removed() -> Result<()> {
+async fn request_continues_when_lock_on_approver_is_removed() -> Result<()> {
     let scene = scene("unlocked").await?;
     let locks = waits_for_who_is_locked_out(&scene, "grace-who-is-unlocked").await?;
     locks.delete(scene.name(), &DeleteParams::default()).await?;
@@ -130,7 +130,7 @@ async fn a_request_goes_on_when_the_lock_on_who_approved_it_is_removed() -> Resu
 }
 
 #[tokio::test]
-async fn a_request_goes_on_when_the_lock_on_who_approved_it_ends_by_itself() -> Result<()> {
+async fn request_continues_when_lock_on_approver_expires() -> Result<()> {
     let scene = scene("lock-ends").await?;
     let locks = waits_for_who_is_locked_out(&scene, "grace-whose-lock-ends").await?;
     let until = Timestamp::now() + SignedDuration::from_secs(5);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::scene;
 
 #[tokio::test]
-async fn who_is_not_in_the_groups_is_told_at_once() -> Result<()> {
+async fn requester_outside_groups_is_refused_at_once() -> Result<()> {
     let scene = scene("groups").await?;
     let mallory = scene.requests("mallory").await?;
     let message = refused(
@@ -189,7 +189,7 @@ async fn the_status_is_the_operators_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn nobody_hands_out_what_they_could_not_do_themselves() -> Result<()> {
+async fn template_author_without_pod_rights_is_refused() -> Result<()> {
     let scene = scene("author").await?;
     let bob = scene
         .cluster

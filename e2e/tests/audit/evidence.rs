@@ -343,7 +343,7 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
 }
 
 #[tokio::test]
-async fn who_could_get_in_is_told_with_what_could_not_be_read() -> Result<()> {
+async fn entitlements_are_listed_with_gaps_of_unreadable_objects() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     cargo_binary("ozctl")?;

@@ -72,8 +72,7 @@ fn on_record(records: &[Record], uids: &BTreeSet<String>, lock: &str) {
 }
 
 #[tokio::test]
-async fn one_lock_ends_all_that_it_is_about_and_nothing_else_also_if_the_operator_is_killed()
--> Result<()> {
+async fn lock_ends_matching_grants_only_although_operator_is_killed() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let grants = scaled(60, 200);

@@ -179,8 +179,7 @@ async fn access_comes_and_goes(scene: &Scene) -> Result<()> {
 }
 
 #[tokio::test]
-async fn servers_that_stall_and_fail_hold_up_nobody_and_are_told_when_they_are_back() -> Result<()>
-{
+async fn failing_notification_servers_delay_no_access_and_get_messages_later() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let servers = Servers::start().await?;

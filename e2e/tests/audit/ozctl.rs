@@ -134,7 +134,7 @@ async fn a_trail_is_listed_shown_followed_and_exported() -> Result<()> {
 
 #[expect(clippy::too_many_lines, reason = "one story from beginning to end")]
 #[tokio::test]
-async fn verifying_tells_whole_from_broken_and_both_from_nothing() -> Result<()> {
+async fn trail_verification_distinguishes_whole_broken_and_empty_trail() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let files = tempfile::tempdir()?;
@@ -232,7 +232,7 @@ async fn verifying_tells_whole_from_broken_and_both_from_nothing() -> Result<()>
 }
 
 #[tokio::test]
-async fn what_is_written_while_a_trail_is_verified_is_not_missing() -> Result<()> {
+async fn record_written_during_verification_is_not_missing() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let files = tempfile::tempdir()?;

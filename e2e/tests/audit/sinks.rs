@@ -33,7 +33,7 @@ async fn bound(scene: &Scene, prefix: &str) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn without_its_record_nobody_gets_in_and_no_end_waits_for_one() -> Result<()> {
+async fn unwritable_record_prevents_grants_and_delays_no_expiry() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let _system = System::start(cluster).await?;
@@ -99,7 +99,7 @@ fn events(collector: &Server) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_holds_up_nobody_and_gets_everything_later() -> Result<()> {
+async fn unavailable_collector_delays_no_access_and_receives_records_later() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let collector = Server::start(Answers::With(503)).await?;
@@ -146,7 +146,7 @@ async fn a_collector_that_is_away_holds_up_nobody_and_gets_everything_later() ->
 }
 
 #[tokio::test]
-async fn a_collector_that_is_required_and_away_keeps_everybody_out_and_nobody_in() -> Result<()> {
+async fn unavailable_required_collector_blocks_grants_and_delays_no_expiry() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let collector = Server::start(Answers::With(503)).await?;

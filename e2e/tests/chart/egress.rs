@@ -13,7 +13,7 @@ use crate::{rendered, value_files};
 const CALLERS: [&str; 3] = ["audit", "gate", "operator"];
 
 #[test]
-fn packages_that_call_servers_are_those_whose_connections_the_chart_lists() -> Result<()> {
+fn packages_with_outbound_calls_are_listed_by_chart() -> Result<()> {
     let mut callers = BTreeSet::new();
     for entry in std::fs::read_dir(repository().join("crates"))? {
         let entry = entry?;

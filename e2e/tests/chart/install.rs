@@ -38,7 +38,7 @@ async fn the_notes_warn_of_what_the_values_leave_to_people() -> Result<()> {
 }
 
 #[tokio::test]
-async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
+async fn chart_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = Cluster::shared().await?;
     let helm = |arguments: &[&str]| helm(cluster, arguments);

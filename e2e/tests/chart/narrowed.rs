@@ -83,7 +83,7 @@ fn nothing_was_forbidden(cluster: &Cluster, mark: oz_testkit::AuditMark) -> Resu
 }
 
 #[tokio::test]
-async fn what_is_bound_ends_on_time_after_bindings_were_switched_off() -> Result<()> {
+async fn bindings_end_at_expiry_after_feature_is_disabled() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = Cluster::shared().await?;
     install(cluster).await?;
@@ -151,7 +151,11 @@ fn permit(cluster: &Cluster, flags: &[&str]) -> Result<Vec<Value>> {
 
 /// Checks that helm refuses to remove the namespace: that would now leave the access behind that was granted in it, and
 /// the chart names all of it.
-fn it_cannot_be_taken_away(cluster: &Cluster, scene: &Scene, other: &Scene) -> Result<()> {
+fn assert_namespace_cannot_be_removed(
+    cluster: &Cluster,
+    scene: &Scene,
+    other: &Scene,
+) -> Result<()> {
     let install = |namespace: &str| {
         let mut helm = oz_e2e::helm(cluster)?;
         helm.args(["install", "oz", &oz_e2e::chart(), "--take-ownership"])
@@ -237,7 +241,7 @@ async fn an_oz_for_some_namespaces_serves_those_and_refuses_in_others() -> Resul
     )
     .await?;
 
-    it_cannot_be_taken_away(cluster, &scene, &other)?;
+    assert_namespace_cannot_be_removed(cluster, &scene, &other)?;
 
     goes(&everywhere, "served-shift").await?;
     goes(&bindings, "shift").await?;

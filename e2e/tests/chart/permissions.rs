@@ -105,7 +105,7 @@ fn the_charts_roles_are_those_that_demo_and_tests_run_under() -> Result<()> {
 }
 
 #[test]
-fn with_transient_bindings_the_operator_may_bind_what_is_listed() -> Result<()> {
+fn operator_may_bind_listed_roles_with_transient_bindings() -> Result<()> {
     let written = in_rbac("transient/operator.yaml")?;
     let charts = meanings(rendered(&["--set=transient.bindableRoles={view}"])?);
     let written = meanings(written);
@@ -181,7 +181,7 @@ fn with_harness_runs_the_broker_may_do_what_tests_run_under_and_without_there_is
 }
 
 #[test]
-fn a_gate_may_do_what_tests_run_under_and_nothing_on_pods_by_itself() -> Result<()> {
+fn gate_permissions_match_tests_and_exclude_pods() -> Result<()> {
     let mut written = Vec::new();
     for file in ["gate", "operator", "users"] {
         written.extend(in_rbac(&format!("gate/{file}.yaml"))?);
@@ -222,8 +222,7 @@ fn a_gate_may_do_what_tests_run_under_and_nothing_on_pods_by_itself() -> Result<
 /// The original's manager reads and writes every Secret and ConfigMap, and its broker reads every Secret and may exec
 /// anywhere.
 #[test]
-fn r33_of_secrets_and_config_maps_oz_has_those_of_its_own_by_name_and_its_broker_execs_nowhere()
--> Result<()> {
+fn r33_oz_reads_secrets_and_config_maps_by_name_and_broker_may_not_exec() -> Result<()> {
     let mut own = 0;
     for object in rendered(&["--set=harness.enabled=true"])? {
         let name = name_of(&object);

@@ -74,7 +74,7 @@ fn a_value_of_the_originals_that_means_the_same_is_taken() -> Result<()> {
 }
 
 #[test]
-fn a_value_that_is_misspelt_or_makes_no_sense_is_refused() -> Result<()> {
+fn invalid_or_misspelt_chart_value_is_refused() -> Result<()> {
     for (flag, part) in [
         ("operator.replica=2", "replica"),
         ("operator.replicas=0", "replicas"),
@@ -241,7 +241,7 @@ fn a_priority_class_is_made_unless_one_is_named() -> Result<()> {
 }
 
 #[test]
-fn a_role_whose_labels_are_null_is_part_of_no_other() -> Result<()> {
+fn role_without_labels_is_not_aggregated() -> Result<()> {
     let aggregated = |flag: &str| -> Result<usize> {
         let all = rendered(&[flag])?;
         let role = all

@@ -44,7 +44,7 @@ async fn opened_and_told_of(scene: &Scene) -> Result<AccessReview> {
 }
 
 #[tokio::test]
-async fn what_break_glass_opens_is_reviewed_by_somebody_else_once_it_is_over() -> Result<()> {
+async fn break_glass_is_reviewed_by_another_user_after_window() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let webhook = Options::default().flag("--break-glass-review-window=20s");
     let operator = Options::default().flag("--break-glass-review-within=1s");

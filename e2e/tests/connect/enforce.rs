@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::alone;
 
 #[tokio::test]
-async fn where_it_is_enforced_only_a_grant_lets_anybody_in() -> Result<()> {
+async fn enforcing_namespace_admits_connections_with_grant_only() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "enforcing").await?;
@@ -98,7 +98,7 @@ async fn where_it_is_enforced_only_a_grant_lets_anybody_in() -> Result<()> {
 }
 
 #[tokio::test]
-async fn one_denied_kubectl_exec_is_one_record() -> Result<()> {
+async fn denied_kubectl_exec_is_recorded_once() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "once").await?;

@@ -21,7 +21,7 @@ async fn following(scene: &Scene, kind: TargetKind, workload: &str) -> Result<()
 }
 
 #[tokio::test]
-async fn a_grant_that_follows_lets_in_again_in_the_successor_alone() -> Result<()> {
+async fn following_grant_admits_user_to_successor_only() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let system = System::start(cluster).await?;
     let scene = Scene::empty(cluster, "follow").await?;

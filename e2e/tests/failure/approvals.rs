@@ -67,7 +67,7 @@ async fn grants(scene: &Scene, request: &ExecAccessRequest) -> Result<(usize, us
 }
 
 #[tokio::test]
-async fn while_the_webhook_is_down_nobody_approves_and_what_is_pending_times_out() -> Result<()> {
+async fn approval_is_impossible_while_webhook_is_down_and_request_expires() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let mut system = System::start(cluster).await?;
     let scene = scene(cluster, "unanswered", "15s").await?;
@@ -147,7 +147,7 @@ async fn nothing_is_written_down(cluster: &Cluster) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_approved_is_not_granted_before_it_is_on_record() -> Result<()> {
+async fn approved_request_is_not_granted_before_audit_record() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let _system = System::start(cluster).await?;
     let scene = scene(cluster, "unwritten", "1h").await?;

@@ -133,7 +133,7 @@ async fn a_clock_that_is_set_while_access_lasts_changes_nothing() -> Result<()> 
 }
 
 #[tokio::test]
-async fn time_is_told_in_the_words_of_the_request() -> Result<()> {
+async fn expiry_keeps_fraction_of_requested_duration() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let _system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "fraction").await?;

@@ -114,8 +114,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn what_ended_while_the_operator_was_down_goes_though_its_policy_is_broken_and_the_rest_is_not_touched()
--> Result<()> {
+async fn child_that_expired_during_downtime_is_deleted_despite_broken_policy() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let world = World::set(cluster, "sprints").await?;
     let mut system = System::start_with(cluster, &options()).await?;

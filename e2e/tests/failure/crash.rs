@@ -19,8 +19,7 @@ use oz_trail::Action;
 use crate::alone;
 
 #[tokio::test]
-async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_record() -> Result<()>
-{
+async fn request_deleted_during_downtime_leaves_only_its_record() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "down").await?;
@@ -47,8 +46,7 @@ async fn a_request_deleted_while_the_operator_was_down_leaves_nothing_but_its_re
 }
 
 #[tokio::test]
-async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like_it_stays()
--> Result<()> {
+async fn orphaned_binding_is_deleted_at_start_and_lookalike_stays() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "left").await?;
@@ -93,7 +91,7 @@ async fn a_binding_that_is_left_alone_goes_on_start_and_one_that_only_looks_like
 }
 
 #[tokio::test]
-async fn what_expired_while_the_operator_was_down_ends_as_soon_as_it_is_back() -> Result<()> {
+async fn grant_that_expired_during_downtime_ends_at_restart() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let mut system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "late").await?;

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::alone;
 
 #[tokio::test]
-async fn what_has_ended_goes_after_the_time_it_is_kept() -> Result<()> {
+async fn finished_requests_are_deleted_after_retention() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     install(cluster).await?;
     let _webhook = Webhook::start(cluster, &Options::default()).await?;
@@ -39,7 +39,7 @@ async fn what_has_ended_goes_after_the_time_it_is_kept() -> Result<()> {
 
 /// Users run scripts of apply, wait and exec again.
 #[tokio::test]
-async fn who_applies_the_same_manifest_again_after_the_end_has_access_again() -> Result<()> {
+async fn reapplied_manifest_is_granted_again_after_expiry() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     install(cluster).await?;
     let _webhook = Webhook::start(cluster, &Options::default()).await?;
@@ -73,7 +73,7 @@ async fn who_applies_the_same_manifest_again_after_the_end_has_access_again() ->
 }
 
 #[tokio::test]
-async fn every_operation_is_handed_out_and_claims_are_looked_at() -> Result<()> {
+async fn all_operations_are_granted_and_claims_are_inspected() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     install(cluster).await?;
     let _webhook = Webhook::start(cluster, &Options::default()).await?;

@@ -112,7 +112,7 @@ async fn without_the_list_of_bindings_a_grant_ends_by_what_its_role_says() -> Re
 }
 
 #[tokio::test]
-async fn without_the_list_of_requests_a_grant_ends_by_what_is_sealed() -> Result<()> {
+async fn grant_ends_by_sealed_expiry_without_list_of_requests() -> Result<()> {
     without_the_list_of("execaccessrequests", "ExecAccessRequest", true).await
 }
 

@@ -96,7 +96,7 @@ async fn a_stamp_is_for_one_request() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_object_that_does_not_decode_stops_nobody_else() -> Result<()> {
+async fn undecodable_object_does_not_stop_others() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     install(cluster).await?;
     unregister(cluster)?;

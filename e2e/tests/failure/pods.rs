@@ -60,7 +60,7 @@ async fn killed_at_any_moment_the_next_one_finds_the_pod_and_makes_no_other() ->
 }
 
 #[tokio::test]
-async fn without_the_right_to_make_pods_access_to_others_goes_on() -> Result<()> {
+async fn exec_access_continues_without_right_to_create_pods() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let mut system = System::start(cluster).await?;
     let mut kubectl = cluster.kubectl("admin");

@@ -49,7 +49,7 @@ async fn a_leader_that_dies_delays_nothing_by_much_more_than_its_lease() -> Resu
 }
 
 #[tokio::test]
-async fn replicas_are_replaced_one_by_one_and_nobody_is_turned_away() -> Result<()> {
+async fn rolling_replacement_of_replicas_refuses_no_requests() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let (mut replicas, scene, traffic) = set(cluster, "rolled").await?;
     replicas.roll(&traffic, &scene).await?;
@@ -58,7 +58,7 @@ async fn replicas_are_replaced_one_by_one_and_nobody_is_turned_away() -> Result<
 }
 
 #[tokio::test]
-async fn another_authority_takes_over_and_nobody_is_turned_away() -> Result<()> {
+async fn authority_rotation_refuses_no_requests() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let (replicas, scene, traffic) = set(cluster, "rotated").await?;
     replicas.rotate_authority().await?;

@@ -99,7 +99,7 @@ async fn says(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_watches_of_pods_are_silent_nobody_gets_into_a_successor() -> Result<()> {
+async fn successor_is_inaccessible_while_pod_watches_are_silent() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let stage = Stage::set(cluster, "silent").await?;
     let pods: Api<Pod> = stage.scene.api();
@@ -129,7 +129,7 @@ async fn while_the_watches_of_pods_are_silent_nobody_gets_into_a_successor() -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_that_ended_lets_nobody_in_while_the_webhook_cannot_watch() -> Result<()> {
+async fn ended_grant_admits_no_user_while_webhook_cannot_watch() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let stage = Stage::set(cluster, "cut").await?;
     for resource in ["roles", "execaccessrequests"] {

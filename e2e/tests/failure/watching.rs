@@ -23,7 +23,7 @@ fn told(output: &str) -> Result<BTreeMap<String, Vec<Value>>> {
 }
 
 #[tokio::test]
-async fn the_api_server_restarts_and_a_watch_tells_of_every_change_once() -> Result<()> {
+async fn watch_reports_each_change_once_across_api_server_restart() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let _system = System::start(cluster).await?;
     let scene = Scene::set(cluster, "watched").await?;

@@ -84,14 +84,14 @@ async fn ends_in_time<D>(
 }
 
 #[tokio::test]
-async fn what_is_open_ends_in_time_while_the_kubelet_does_not_answer() -> Result<()> {
+async fn open_session_ends_in_time_while_kubelet_hangs() -> Result<()> {
     let whole = Whole::start("frozen").await?;
     let freeze = || Frozen::freeze(whole.scene.cluster, Tool::Kwok);
     ends_in_time(&whole.gate, &whole.scene, freeze).await
 }
 
 #[tokio::test]
-async fn a_gate_whose_clock_is_off_ends_what_is_open_by_that_of_the_api_server() -> Result<()> {
+async fn gate_with_wrong_clock_ends_sessions_by_api_server_time() -> Result<()> {
     if !clocks_can_be_shifted()? {
         return Ok(());
     }

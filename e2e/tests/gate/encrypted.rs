@@ -69,7 +69,7 @@ fn published(arguments: &[&str], input: &[u8]) -> Result<Output> {
 }
 
 #[test]
-fn what_we_encrypt_age_decrypts_and_the_other_way_round() -> Result<()> {
+fn encrypted_files_are_interoperable_with_age() -> Result<()> {
     let (one, other) = (Key::new()?, Key::new()?);
     let (path, recipient) = (one.path(), one.recipient());
     let path = path.to_str().context("a path")?;
@@ -138,7 +138,7 @@ impl Recorded {
 }
 
 #[tokio::test]
-async fn what_is_encrypted_is_played_with_the_identity_alone_and_verified_without() -> Result<()> {
+async fn encrypted_recording_requires_identity_to_play_but_not_to_verify() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = cluster().await?;
     let (auditor, other) = (Key::new()?, Key::new()?);

@@ -13,7 +13,7 @@ use crate::passing::said;
 const IDLE: &str = "idle";
 
 #[tokio::test]
-async fn a_session_in_which_nothing_is_said_ends_and_its_terminal_is_told_why() -> Result<()> {
+async fn idle_session_ends_and_terminal_shows_reason() -> Result<()> {
     let whole = Whole::start("idle").await?;
     let scene = &whole.scene;
     let mut template = gate_template();

@@ -111,7 +111,7 @@ pub(crate) async fn noted(
 }
 
 #[tokio::test]
-async fn an_open_session_is_seen_watched_and_ended_by_who_may_and_its_user_is_told() -> Result<()> {
+async fn open_session_is_listed_watched_and_ended_by_moderator_with_notice() -> Result<()> {
     let whole = Whole::start("live").await?;
     let (scene, gate) = (&whole.scene, &whole.gate);
     scene.may_moderate_sessions("moderators").await?;

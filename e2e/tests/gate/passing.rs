@@ -213,7 +213,7 @@ async fn others_other_pods_and_other_paths_are_refused() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_user_says_of_themselves_counts_only_from_the_api_server() -> Result<()> {
+async fn user_headers_are_rejected_without_api_server_certificate() -> Result<()> {
     let whole = Whole::start("strangers").await?;
     let scene = &whole.scene;
     let alice = scene.requests("alice").await?;
@@ -239,7 +239,7 @@ async fn what_a_user_says_of_themselves_counts_only_from_the_api_server() -> Res
 }
 
 #[tokio::test]
-async fn what_is_open_ends_with_its_grant_and_is_told_why_also_without_an_operator() -> Result<()> {
+async fn open_session_ends_with_grant_and_reason_without_operator() -> Result<()> {
     let mut whole = Whole::start("ending").await?;
     let scene = &whole.scene;
     let alice = scene.requests("alice").await?;
@@ -295,8 +295,7 @@ async fn what_is_open_ends_with_its_grant_and_is_told_why_also_without_an_operat
 }
 
 #[tokio::test]
-async fn api_server_asks_for_a_description_of_the_group_and_is_told_that_there_is_none()
--> Result<()> {
+async fn openapi_request_of_api_server_is_answered_as_not_described() -> Result<()> {
     let whole = Whole::start("openapi").await?;
     eventually("the API server to ask", CONDITION_TIMEOUT, async || {
         let metrics = whole.gate.metrics().await?;

@@ -199,7 +199,7 @@ fn known_to_be_whole(scene: &Scene, kept: &RecordingStore, pod: &str, session: &
 }
 
 #[tokio::test]
-async fn a_gate_that_is_killed_leaves_what_was_seen_to_the_next_one() -> Result<()> {
+async fn recording_of_killed_gate_is_completed_by_next_gate() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = cluster().await?;
     let kept = RecordingStore::new()?;

@@ -15,8 +15,7 @@ use crate::moderation::{self, MODERATED, Program, stands};
 use crate::{TURN, cluster};
 
 #[tokio::test]
-async fn a_gate_goes_on_after_the_api_server_was_killed_and_what_broke_is_on_record() -> Result<()>
-{
+async fn gate_continues_after_api_server_kill_and_records_broken_session() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = cluster().await?;
     let kept = RecordingStore::new()?;

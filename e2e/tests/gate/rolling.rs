@@ -105,7 +105,7 @@ async fn closes(gate: &Gate) -> Result<bool> {
 }
 
 #[tokio::test]
-async fn a_gate_that_is_replaced_breaks_no_session_and_keeps_nobody_out() -> Result<()> {
+async fn replacement_of_gate_breaks_no_sessions_and_refuses_no_users() -> Result<()> {
     let _turn = TURN.lock().await;
     let cluster = cluster().await?;
     let _system = System::start_with(cluster, &Gate::operator_options()).await?;

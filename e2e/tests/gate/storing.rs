@@ -212,7 +212,7 @@ impl World {
 
 // The store must respond while the test waits for a command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_an_object_store_fails_nobody_feels_it_and_it_gets_everything() -> Result<()> {
+async fn failing_object_store_affects_no_users_and_receives_all_recordings() -> Result<()> {
     let mut world = World::new("stores").await?;
     let mut lasting = world.open().await?;
     let mut ended = 0;
@@ -289,7 +289,7 @@ async fn a_killed_object_store_loses_nothing_of_what_it_was_about_to_store() -> 
 
 // The store must respond while the test waits for a command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn user_whose_share_of_the_spool_is_taken_is_slowed_down_and_loses_nothing() -> Result<()> {
+async fn user_with_full_share_is_slowed_without_loss() -> Result<()> {
     let mut world = World::with("store-share", SMALL).await?;
     let other = world.user("talker").await?;
     let pods = through_gate_as(&world.scene, &other.name, &other.request).await?;
@@ -399,7 +399,7 @@ async fn with_a_full_spool_nothing_is_open_that_must_be_recorded() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn command_does_not_run_whose_recording_cannot_begin() -> Result<()> {
+async fn command_does_not_run_if_recording_cannot_begin() -> Result<()> {
     let world = World::new("store-broken").await?;
     let marks = TempDir::new()?;
     let runs = |name: &str| -> Result<(Output, bool)> {

@@ -30,7 +30,7 @@ async fn the_quickstart_does_what_it_says() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_guides_do_what_they_say_on_a_cluster() -> Result<()> {
+async fn guides_work_as_described_on_cluster() -> Result<()> {
     if !Node::Real.is_possible()? {
         return Ok(());
     }

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_finds_what_another_left_and_tells_how_it_ended() {
+    fn shell_command_sees_earlier_state_and_returns_exit_code() {
         let mut command = Command::new("bash");
         command.args(["--norc", "--noprofile"]);
         let mut shell = Shell::start(command).unwrap();

@@ -51,7 +51,7 @@ mod tests {
     use super::is_shown;
 
     #[test]
-    fn what_is_printed_is_compared_word_for_word() {
+    fn printed_output_is_compared_word_by_word() {
         assert!(is_shown(
             &["NAME   AGE", "web  1s"],
             "NAME  AGE\nweb   1s\n"

@@ -119,7 +119,7 @@ async fn until_refused(runs: &Api<HarnessRun>) -> Result<String> {
 
 /// Shaped as what the original publishes.
 #[tokio::test]
-async fn what_is_shaped_as_published_is_let_in() -> Result<()> {
+async fn objects_shaped_like_original_are_admitted() -> Result<()> {
     let scene = stage("shaped").await?;
     let cluster_wide = Api::<ClusterHarnessTemplate>::all(scene.admin.clone());
     let base = format!("{}-echo", scene.name());
@@ -170,7 +170,7 @@ async fn what_is_shaped_as_published_is_let_in() -> Result<()> {
 
 /// The API server looks at these by itself, before it asks any hook: they are refused while none answers.
 #[tokio::test]
-async fn what_the_definitions_refuse_needs_no_hook() -> Result<()> {
+async fn invalid_objects_are_refused_by_definitions_without_hook() -> Result<()> {
     let scene = stage("alone").await?;
     let runs = scene.api::<HarnessRun>();
     let mut both = asking();
@@ -213,7 +213,7 @@ async fn what_the_definitions_refuse_needs_no_hook() -> Result<()> {
 /// Whoever may write everything of paddock.dev in a namespace, and nothing else there, gets no pods and no Secrets
 /// by it.
 #[tokio::test]
-async fn r31_nobody_reads_or_runs_through_oz_what_they_may_not_themselves() -> Result<()> {
+async fn r31_author_of_harness_objects_gains_no_rights_through_oz() -> Result<()> {
     let scene = stage("authors").await?;
     let mallory = format!("mallory-{}", scene.name());
     scene.cluster.issue_kubeconfig(&mallory, &[])?;
@@ -377,7 +377,7 @@ async fn a_stamp_is_written_over_what_the_submitter_says_and_stays() -> Result<(
 
 /// Nothing that a run, a workspace or a policy names needs to be there, or right, for it to go.
 #[tokio::test]
-async fn what_is_broken_can_be_deleted() -> Result<()> {
+async fn broken_objects_can_be_deleted() -> Result<()> {
     let scene = stage("broken").await?;
     create(&scene.api::<HarnessTemplate>(), "echo", echo()).await?;
     create(&scene.api::<BrokerPolicy>(), "key", key()).await?;

@@ -37,7 +37,7 @@ async fn told(world: &World, run: &str) -> Result<BTreeSet<(String, String)>> {
 
 /// The original says of each run, in its first pass, that its confinement was withdrawn.
 #[tokio::test]
-async fn r7_nothing_is_told_that_did_not_happen() -> Result<()> {
+async fn r7_run_has_events_of_actual_changes_only() -> Result<()> {
     let world = World::new("told").await?;
     let pod = world.running("hello", json!({})).await?;
     world.agent_ends(&pod, 0, "").await?;

@@ -207,7 +207,7 @@ impl Fixture {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_stored_templates_and_policies_is_said_at_once() -> Result<()> {
+async fn faults_of_stored_templates_and_policies_are_reported_in_status() -> Result<()> {
     oz().await?;
     let admin = Cluster::shared().await?.client("admin").await?;
     let bases = Api::<ClusterHarnessTemplate>::all(admin.clone());
@@ -251,7 +251,7 @@ async fn what_is_wrong_with_stored_templates_and_policies_is_said_at_once() -> R
 }
 
 #[tokio::test]
-async fn a_template_is_looked_at_again_when_its_base_comes_changes_and_goes() -> Result<()> {
+async fn template_is_reconciled_when_its_base_changes() -> Result<()> {
     let fixture = Fixture::set("heirs").await?;
     let (bases, templates, base) = (fixture.bases(), fixture.templates(), fixture.base());
     apply_as(&templates, template("alone", json!({}))).await?;
@@ -282,7 +282,7 @@ async fn a_template_is_looked_at_again_when_its_base_comes_changes_and_goes() ->
 }
 
 #[tokio::test]
-async fn a_discovery_is_told_until_its_very_second() -> Result<()> {
+async fn discovery_is_reported_until_exact_second_of_its_end() -> Result<()> {
     let fixture = Fixture::set("discovery").await?;
     let policies = fixture.policies();
     let grants = json!({"grants": {"egress": [{"host": "api.example.com", "ports": [443]}]}});

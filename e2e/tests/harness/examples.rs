@@ -26,7 +26,7 @@ fn apply_file(world: &World, file: &Path) -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_examples_do_what_they_say() -> Result<()> {
+async fn examples_work_as_described() -> Result<()> {
     let world = World::new("examples").await?;
     for name in ["echo.yaml", "workspace.yaml", "run.yaml"] {
         apply(&world, name)?;
@@ -48,7 +48,7 @@ async fn the_examples_do_what_they_say() -> Result<()> {
 
 /// Whatever comes first: a run waits for its template, its template for its base, and both for the workspace.
 #[tokio::test]
-async fn what_was_written_for_the_original_applies_as_it_is() -> Result<()> {
+async fn manifest_for_original_applies_unchanged() -> Result<()> {
     let world = World::new("original").await?;
     let file = repository().join("e2e/tests/harness/manifests/of_the_original.yaml");
     apply_file(&world, &file)?;

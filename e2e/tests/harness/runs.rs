@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::support::{BY_HAND, World, phase_of, reason};
 
 #[tokio::test]
-async fn a_run_has_a_workspace_of_its_own_and_ends_with_its_agent() -> Result<()> {
+async fn run_gets_new_workspace_and_ends_with_its_agent() -> Result<()> {
     let world = World::new("plain").await?;
     let mark = world.cluster.audit().mark()?;
     let pod = world.running("hello", json!({})).await?;
@@ -153,7 +153,7 @@ async fn r28_a_deleted_run_stays_confined_until_its_pod_has_ended() -> Result<()
 }
 
 #[tokio::test]
-async fn a_run_is_told_to_end_when_its_time_is_over_and_says_why() -> Result<()> {
+async fn run_is_terminated_at_timeout_with_reason() -> Result<()> {
     let world = World::new("timeout").await?;
     let pod = world.running("slow", json!({"timeout": "8s"})).await?;
 
@@ -202,7 +202,7 @@ async fn r3_a_run_is_removed_when_its_time_after_the_end_is_over() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_start_ends_the_run_and_says_what_is_missing() -> Result<()> {
+async fn pod_that_does_not_start_ends_run_with_missing_part() -> Result<()> {
     let world = World::new("stuck").await?;
     let waiting = |reason: &str| {
         json!({"phase": "Pending", "containerStatuses": [{
@@ -249,7 +249,7 @@ async fn a_pod_that_does_not_start_ends_the_run_and_says_what_is_missing() -> Re
 }
 
 #[tokio::test]
-async fn what_somebody_changes_of_a_run_is_put_back_and_on_record() -> Result<()> {
+async fn changed_objects_of_run_are_restored_and_recorded() -> Result<()> {
     let world = World::new("drift").await?;
     world.running("kept", json!({})).await?;
     let policies = world.api::<NetworkPolicy>();
@@ -334,7 +334,7 @@ async fn what_somebody_changes_of_a_run_is_put_back_and_on_record() -> Result<()
 }
 
 #[tokio::test]
-async fn a_run_ends_whose_network_policy_cannot_be_put_back() -> Result<()> {
+async fn run_with_unrepairable_network_policy_ends() -> Result<()> {
     let world = World::new("lasting").await?;
     let pod = world.running("open", json!({})).await?;
     // Our pods do not have this label, and what others own is not taken off by writing our fields.
@@ -465,7 +465,7 @@ async fn no_more_runs_are_live_than_a_policy_lets() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_the_original_left_is_let_go() -> Result<()> {
+async fn finalizers_of_original_are_released() -> Result<()> {
     let world = World::new("left").await?;
     let pod = world.running("old", json!({})).await?;
     let held = Patch::Merge(json!({"metadata": {"finalizers": [

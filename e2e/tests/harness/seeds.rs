@@ -94,7 +94,7 @@ async fn r12_a_workspace_is_filled_once_and_then_runs_have_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn one_that_is_deleted_ends_what_fills_it_and_runs_wait_for_it() -> Result<()> {
+async fn deleted_workspace_ends_seeding_while_run_waits() -> Result<()> {
     let world = World::new("seeding").await?;
     // No volume is that large: the pod never begins.
     let huge = json!({"storage": {"size": "1Ti"}, "seed": {"repos": [{"url": SEED}]}});
@@ -130,7 +130,7 @@ async fn one_that_is_deleted_ends_what_fills_it_and_runs_wait_for_it() -> Result
 
 /// Stored while no webhook asked whether its author may read the Secret.
 #[tokio::test]
-async fn r31_a_seed_that_nobody_vouches_for_gets_no_secret() -> Result<()> {
+async fn r31_unstamped_seed_gets_no_secret() -> Result<()> {
     let world = World::new("vouched").await?;
     let workspaces = stored::<Workspace>(world.cluster).await?;
     let title = "the seed of an unstamped workspace to be refused";
@@ -165,7 +165,7 @@ async fn r31_a_seed_that_nobody_vouches_for_gets_no_secret() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_cannot_be_cloned_is_said_in_its_status() -> Result<()> {
+async fn repository_without_served_credentials_fails_workspace() -> Result<()> {
     let world = World::new("unseeded").await?;
     let broker = json!({"url": SEED, "brokerCredentialRef": {"name": "git", "key": "TOKEN"}});
     world

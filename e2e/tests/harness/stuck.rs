@@ -101,7 +101,7 @@ async fn a_volume_on_another_node_holds_a_run_up_until_its_timeout_and_says_so()
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_ends_its_run_and_its_exit_code_is_told() -> Result<()> {
+async fn killed_agent_ends_run_with_exit_code() -> Result<()> {
     let world = World::new("killed").await?;
     let oom = json!({"terminated": {
         "exitCode": 137, "reason": "OOMKilled",

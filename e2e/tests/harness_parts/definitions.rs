@@ -326,7 +326,7 @@ async fn the_definitions_alone_refuse_what_cannot_be() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_definitions_alone_keep_what_is_to_stay() -> Result<()> {
+async fn definitions_keep_immutable_fields_without_webhook() -> Result<()> {
     let cluster = cluster().await?;
     let client = cluster.client("admin").await?;
     let namespace = TestNamespace::create(cluster, "kept").await?;

@@ -214,7 +214,7 @@ async fn after_the_timeout() -> Result<()> {
 
 /// Deleting somebody else's denial before it counts, with the right to delete answers: refused.
 #[tokio::test]
-async fn somebody_elses_answer_that_is_deleted() -> Result<()> {
+async fn decision_of_another_approver_is_not_deleted() -> Result<()> {
     let stage = stage("others", 2, "10m").await?;
     let request = waiting(&stage).await?;
     answer(&stage, BOB, &answer_to(&request, "one", true)?).await?;
@@ -389,7 +389,7 @@ async fn a_reason_that_deceives() -> Result<()> {
 /// Loosening the rules of the template while a request waits, to approve it oneself: the approval is void or refused,
 /// since what is asked has changed.
 #[tokio::test]
-async fn rules_that_are_loosened_meanwhile() -> Result<()> {
+async fn approval_after_loosened_rules_is_refused() -> Result<()> {
     let stage = stage("loosened", 1, "10m").await?;
     let request = waiting(&stage).await?;
     let yes = answer_to(&request, "yes", true)?;

@@ -418,7 +418,7 @@ async fn options_of_a_newer_api() -> Result<()> {
 
 /// An administrator exchanging an image, resizing, and using proxies there: let through, and on record.
 #[tokio::test]
-async fn what_break_glass_may() -> Result<()> {
+async fn break_glass_user_may_change_image_and_use_proxy() -> Result<()> {
     let (stage, asked) = may_proxy("glass").await?;
     let pods: Api<Pod> = stage.api();
     let other = Patch::Strategic(json!({ "spec": { "containers": [

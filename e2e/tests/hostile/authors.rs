@@ -85,7 +85,7 @@ async fn a_command_policy_that_is_slow() -> Result<()> {
 /// A policy that is a bomb, by somebody who may write templates and hand out nothing: refused for what
 /// they may not, before it is evaluated.
 #[tokio::test]
-async fn a_bomb_by_somebody_without_rights() -> Result<()> {
+async fn policy_bomb_of_user_without_rights_is_refused_before_evaluation() -> Result<()> {
     let stage = Stage::set("rightless").await?;
     let rule = json!({
         "apiGroups": ["crds.wizardofoz.co"], "resources": ["execaccesstemplates"], "verbs": ["create"],

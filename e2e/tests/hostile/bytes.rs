@@ -34,7 +34,7 @@ pub(crate) fn connection() -> Value {
 /// No review at all (empty, cut off, another media type's bytes, null, a list, without a request, of an
 /// unknown version, without a UID): 400, no verdict.
 #[tokio::test]
-async fn what_is_no_review() -> Result<()> {
+async fn body_without_review_is_rejected_with_400() -> Result<()> {
     let stage = Stage::set("bytes").await?;
     let api_server = Poster::knowing(&stage).await?;
     let text = connection().to_string();

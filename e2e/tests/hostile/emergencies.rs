@@ -42,7 +42,7 @@ async fn had(stage: &Stage, by: Person) -> Result<AccessReview> {
 
 /// Saying that it is an emergency without being named for one, with every right to ask: refused.
 #[tokio::test]
-async fn an_emergency_of_somebody_who_is_not_named() -> Result<()> {
+async fn emergency_of_unlisted_user_is_refused() -> Result<()> {
     let stage = stage("not-named").await?;
     let why = refused(MALLORY.has_emergency(&stage, "inc", "guarded").await)?;
     assert!(
@@ -180,7 +180,7 @@ async fn a_finding_that_is_changed() -> Result<()> {
 
 /// Changing who is reviewed, who may review or until when, while one writes what one found: refused.
 #[tokio::test]
-async fn what_a_review_is_about() -> Result<()> {
+async fn subject_of_access_review_is_immutable() -> Result<()> {
     let stage = stage("about-review").await?;
     let name = had(&stage, on_call("dana-about", "u-about"))
         .await?

@@ -385,7 +385,7 @@ async fn an_access_command_that_is_slow_on_its_pod() -> Result<()> {
 
 /// Breaking the template and deleting the workload while a grant lasts: its end needs neither, and comes.
 #[tokio::test]
-async fn an_end_whose_template_and_workload_are_broken() -> Result<()> {
+async fn pod_access_expires_despite_broken_template_and_workload() -> Result<()> {
     let stage = Stage::set("broken").await?;
     stage.pod_template("mine", &json!({})).await?;
     let alice = stage.pod_requests("alice").await?;

@@ -208,7 +208,7 @@ async fn a_patch_that_changes_more_than_it_adds() -> Result<()> {
 /// Adding a container, with and without the capability to trace, to a pod with `shareProcessNamespace`, by a grant for one
 /// container: refused, with the name of the container that it would reach.
 #[tokio::test]
-async fn debug_container_beside_shared_processes_is_refused() -> Result<()> {
+async fn debug_container_in_shared_process_namespace_is_refused() -> Result<()> {
     let gated = Gated::set("debug-shared").await?;
     let labels = json!({"app": "shared"});
     let shared = json!({
@@ -300,7 +300,7 @@ async fn a_patch_of_another_kind() -> Result<()> {
 /// Attaching to the application, or to a container that came by somebody else's grant or by nobody's, by a grant with
 /// Debug alone; and passing a container off as one of another grant: refused.
 #[tokio::test]
-async fn a_container_that_somebody_else_added() -> Result<()> {
+async fn attach_to_container_of_another_grant_is_refused() -> Result<()> {
     let debugging = Debugging::set("debug-others").await?;
     let mark = |value: &str| json!([{"name": MARK, "value": value}]);
     debugging.refuses(&[with("env", mark("another"))]).await?;

@@ -22,7 +22,7 @@ const WEB_SOCKET: [(&str, &str); 3] = [
 /// session must be recorded, since API server and kubelet go by one header and a recorder could go by another: refused,
 /// and so is SPDY alone, with the version of kubectl that it takes.
 #[tokio::test]
-async fn spdy_beside_a_web_socket() -> Result<()> {
+async fn spdy_with_or_without_websocket_is_refused_for_recorded_session() -> Result<()> {
     let gated = Gated::recorded("spdy").await?;
     let path = gated.of_pod(
         &gated.pod,
@@ -92,7 +92,7 @@ fn opened(gated: &Gated) -> Result<usize> {
 /// bits, a length of 2^63, no mask: the session is cut with that reason, and nothing of it reaches the command. A message
 /// in several frames reaches it whole, and its recording.
 #[tokio::test]
-async fn frames_that_hide_what_is_typed() -> Result<()> {
+async fn frames_that_hide_input_end_session() -> Result<()> {
     let gated = Gated::recorded("frames").await?;
     let mut reserved_length = frame_head(1 << 63);
     reserved_length.extend(b"\0hidden\n");

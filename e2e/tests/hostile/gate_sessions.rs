@@ -32,7 +32,7 @@ async fn channels_that_there_are_not() -> Result<()> {
         // Whether the kubelet's side closes then or goes on is its own affair.
         let _ = wire.says(message(channel, "hello")).await;
     }
-    nobody_is_left(&gated).await?;
+    until_all_sessions_ended(&gated).await?;
     gets_in(&gated, "alice", "mine", &gated.pod).await
 }
 
@@ -127,7 +127,7 @@ async fn more_sessions_than_one_may_have() -> Result<()> {
 
 /// A protocol of WebSockets that nobody speaks: no session is opened.
 #[tokio::test]
-async fn a_protocol_that_nobody_speaks() -> Result<()> {
+async fn unknown_websocket_protocol_is_refused() -> Result<()> {
     let gated = Gated::set("protocol").await?;
     let path = gated.of_pod(&gated.pod, "/exec?command=cat&stdin=true&stdout=true");
     for protocol in [
@@ -213,12 +213,12 @@ async fn sessions_that_break_off() -> Result<()> {
             wire.says(&message(0, "half of a message")[..12]).await?;
         }
     }
-    nobody_is_left(&gated).await?;
+    until_all_sessions_ended(&gated).await?;
     gets_in(&gated, "bob", "bobs", &pod).await
 }
 
 /// Waits until every session that the webhook let open in the namespace has its end on record.
-async fn nobody_is_left(gated: &Gated) -> Result<()> {
+async fn until_all_sessions_ended(gated: &Gated) -> Result<()> {
     let of_it = |records: Vec<Record>, actions: &[Action]| {
         let mut records = records;
         records.retain(|record| {

@@ -57,7 +57,7 @@ async fn a_stamp_that_is_edited() -> Result<()> {
 
 /// Acting as alice (`--as`) without the right to impersonate: the API server refuses.
 #[tokio::test]
-async fn impersonating_somebody_without_the_right() -> Result<()> {
+async fn impersonation_without_right_is_refused() -> Result<()> {
     let stage = Stage::set("as").await?;
     let why = create_as_alice(&stage, "bob", &[]).await?;
     assert!(why.contains("cannot impersonate"), "{why}");
@@ -145,7 +145,7 @@ async fn a_service_account_where_none_is_allowed() -> Result<()> {
 /// Headers in which proxies tell API servers who somebody is: ignored, without the proxy's
 /// certificate.
 #[tokio::test]
-async fn headers_that_claim_to_be_somebody() -> Result<()> {
+async fn proxy_headers_without_proxy_certificate_are_ignored() -> Result<()> {
     let stage = Stage::set("headers").await?;
     let mallory = stage.cluster.client("mallory").await?;
     let body = serde_json::to_vec(&exec_request("mine", TEMPLATE, "5m"))?;
@@ -291,7 +291,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// Deleting the transient binding of somebody else, with every right that asking for bindings takes: refused. Whoever may
 /// `revoke` deletes it, and is recorded with the requester's name.
 #[tokio::test]
-async fn binding_of_somebody_else_is_deleted_with_the_right_to_revoke_alone() -> Result<()> {
+async fn binding_of_another_user_is_deleted_with_right_to_revoke_only() -> Result<()> {
     let stage = Stage::set("others-binding").await?;
     let group = json!(["crds.wizardofoz.co"]);
     let asks = json!({

@@ -82,7 +82,7 @@ impl Ruin {
 
 /// Forging a record of the audit trail while nothing of oz runs: refused.
 #[tokio::test]
-async fn a_record_is_forged_with_nobody_there() -> Result<()> {
+async fn forged_audit_record_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("forged").await?;
     let forged = forged_record();
     for client in [&ruin.carol, &ruin.scene.admin] {
@@ -96,7 +96,7 @@ async fn a_record_is_forged_with_nobody_there() -> Result<()> {
 /// Deleting the records of the audit trail, one or all, or changing the labels of one, while nothing of
 /// oz runs: refused.
 #[tokio::test]
-async fn a_record_is_deleted_with_nobody_there() -> Result<()> {
+async fn deletion_of_audit_records_is_refused_while_oz_is_down() -> Result<()> {
     let stage = crate::Stage::set("recorded").await?;
     let alice = stage.requests("alice").await?;
     alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
@@ -120,7 +120,7 @@ async fn a_record_is_deleted_with_nobody_there() -> Result<()> {
 
 /// Writing the status of a request, which says until when it lasts, while nothing of oz runs: refused.
 #[tokio::test]
-async fn a_status_with_nobody_there() -> Result<()> {
+async fn status_change_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("ruin-status").await?;
     ruin.request("mine").await?;
     let merge = PatchParams::default();
@@ -136,7 +136,7 @@ async fn a_status_with_nobody_there() -> Result<()> {
 /// Changing the stamp of a request, or who it says asked, while nothing of oz runs: refused; other
 /// annotations may be written, and the request may be deleted.
 #[tokio::test]
-async fn a_stamp_is_changed_with_nobody_there() -> Result<()> {
+async fn stamp_change_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("restamped").await?;
     ruin.request("mine").await?;
     let requests = ruin.api::<ExecAccessRequest>();
@@ -157,7 +157,7 @@ async fn a_stamp_is_changed_with_nobody_there() -> Result<()> {
 /// Creating a request while no webhook stamps it, without a stamp or with one that names somebody else:
 /// refused.
 #[tokio::test]
-async fn a_stamp_is_brought_along_with_nobody_there() -> Result<()> {
+async fn unstamped_or_forged_request_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("brought").await?;
     let create = PostParams::default();
     for annotations in [None, Some(stamped("alice"))] {
@@ -176,7 +176,7 @@ async fn a_stamp_is_brought_along_with_nobody_there() -> Result<()> {
 /// Binding somebody to the Role of a request's grant, by a new RoleBinding, while nothing of oz runs:
 /// refused; another Role may be bound, whatever oz calls the other objects of the grant.
 #[tokio::test]
-async fn a_binding_to_the_role_with_nobody_there() -> Result<()> {
+async fn binding_to_role_of_grant_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("ruin-binding").await?;
     let asked = ruin.request("mine").await?;
     let (bindings, create) = (ruin.api::<RoleBinding>(), PostParams::default());
@@ -204,7 +204,7 @@ async fn a_binding_that_is_too_large_for_a_hook() -> Result<()> {
 /// Making a Role of the name that oz will use, or with the label that its Roles have, while nothing of oz runs:
 /// refused; other Roles may be made, and are not given that label later.
 #[tokio::test]
-async fn a_role_of_the_name_with_nobody_there() -> Result<()> {
+async fn role_with_name_or_label_of_grant_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("ruin-role").await?;
     let asked = ruin.request("mine").await?;
     let (roles, create) = (ruin.api::<Role>(), PostParams::default());
@@ -230,7 +230,7 @@ async fn a_role_of_the_name_with_nobody_there() -> Result<()> {
 /// Adding somebody to the binding of a grant, or rules to its Role, while nothing of oz runs: refused;
 /// both may be deleted, which ends the access.
 #[tokio::test]
-async fn a_grant_is_widened_with_nobody_there() -> Result<()> {
+async fn widened_grant_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("widened").await?;
     let asked = ruin.request("mine").await?;
     let (called, name, create) = (
@@ -335,7 +335,7 @@ async fn a_grant_that_is_being_deleted_is_changed() -> Result<()> {
 /// its finalizers, with the right to change those alone: refused; other labels may be written, and an
 /// administrator may take it off.
 #[tokio::test]
-async fn the_label_with_nobody_there() -> Result<()> {
+async fn removal_of_enforcing_label_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("ruin-label").await?;
     ruin.scene.enforce().await?;
     let (name, admin) = (ruin.scene.name(), ruin.scene.admin.clone());

@@ -296,7 +296,7 @@ async fn flood_of_forged_sessions_with_the_key_is_bounded() -> Result<()> {
 /// Asking the webhook with the key, and from an address that no API server has, what somebody may do: few questions
 /// are passed on to the API server, and then none for a while.
 #[tokio::test]
-async fn asking_with_the_key_what_somebody_may_do_is_bounded() -> Result<()> {
+async fn permission_questions_with_key_are_limited() -> Result<()> {
     let stage = Stage::alone("oracle-key").await?;
     let registered = Registered::read(&stage.admin).await?;
     let template = exec_template("asks", TargetKind::Deployment, WORKLOAD);
@@ -319,7 +319,7 @@ async fn asking_with_the_key_what_somebody_may_do_is_bounded() -> Result<()> {
 /// Fourteen dry runs at once of a request with 2.5 MB, again and again, until the API server gives up a call and shows the
 /// key: each is refused, and others are answered after that. What the key is worth, other attempts tell.
 #[tokio::test]
-async fn large_dry_runs_keep_nobody_from_an_answer() -> Result<()> {
+async fn large_dry_runs_do_not_block_other_requests() -> Result<()> {
     const AT_ONCE: usize = 14;
     const ROUNDS: usize = 3;
     let stage = Stage::alone("large-dry-runs").await?;
@@ -342,7 +342,7 @@ async fn large_dry_runs_keep_nobody_from_an_answer() -> Result<()> {
 /// Asking the webhook what somebody may do, with a template in their name: 404, and the API server is
 /// not asked.
 #[tokio::test]
-async fn asking_what_somebody_may_do() -> Result<()> {
+async fn permission_question_without_key_gets_404() -> Result<()> {
     let stage = Stage::set("oracle").await?;
     let template = exec_template("asks", TargetKind::Deployment, WORKLOAD);
     let mut review = creation(stage.name(), &template)?;

@@ -89,7 +89,7 @@ fn labelled(labels: &Value) -> Patch<Value> {
 /// Submitting a harness run while no webhook stamps it, without a stamp or with one that names somebody else, and
 /// changing the stamp of one: refused; a run may be labelled and deleted.
 #[tokio::test]
-async fn a_run_is_submitted_with_nobody_there() -> Result<()> {
+async fn unstamped_run_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = ruin("ruin-runs").await?;
     let (runs, create, merge) = (
         ruin.api::<HarnessRun>(),
@@ -129,7 +129,7 @@ fn workspace(name: &str, stamped_by: Option<&str>) -> Result<Workspace> {
 /// stamp or with one that names somebody else, and changing the stamp of one: refused. By its URL the Secret would go
 /// anywhere. A workspace that names none needs no stamp.
 #[tokio::test]
-async fn a_secret_is_fetched_by_a_seed_with_nobody_there() -> Result<()> {
+async fn unstamped_seed_with_secret_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = ruin("ruin-seeds").await?;
     let (workspaces, create, merge) = (
         ruin.api::<Workspace>(),
@@ -281,7 +281,7 @@ async fn ephemeral_container_in_a_runs_pod_is_refused() -> Result<()> {
 /// Taking the labels off a pod of a harness run by which its NetworkPolicy confines it, by any way that leads to a
 /// pod, or naming another owner: refused; other labels may be written, and the pod may be deleted.
 #[tokio::test]
-async fn a_runs_pod_is_let_out_with_nobody_there() -> Result<()> {
+async fn removal_of_pod_labels_of_run_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = ruin("ruin-out").await?;
     let submitted = ruin.api::<HarnessRun>();
     let submitted = submitted
@@ -391,7 +391,7 @@ async fn policy_that_opens_a_run_that_must_be_confined_ends_it() -> Result<()> {
 /// Exchanging the image of a pod of a harness run, as an administrator, so that another program is given the token by which
 /// the broker knows the pod: refused.
 #[tokio::test]
-async fn a_runs_pod_gets_another_image_with_nobody_there() -> Result<()> {
+async fn image_change_of_run_pod_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = ruin("ruin-image").await?;
     let submitted = ruin.api::<HarnessRun>();
     let submitted = submitted

@@ -284,7 +284,7 @@ async fn extending_anothers_request() -> Result<()> {
 
 /// Continuing a request that is over, that never was, or that was not granted: refused.
 #[tokio::test]
-async fn extending_what_is_over() -> Result<()> {
+async fn extension_of_ended_request_is_refused() -> Result<()> {
     let stage = Stage::set("extend-over").await?;
     let alice = stage.requests("alice").await?;
     alice.granted(&exec_request("over", TEMPLATE, "3s")).await?;
@@ -328,7 +328,7 @@ async fn extending_into_another_pod() -> Result<()> {
 
 /// A request that names one which is deleted before it is decided about: denied.
 #[tokio::test]
-async fn extending_what_is_taken_away_meanwhile() -> Result<()> {
+async fn extension_of_request_deleted_before_decision_is_denied() -> Result<()> {
     let stage = Stage::set("extend-gone").await?;
     let alice = stage.requests("alice").await?;
     alice

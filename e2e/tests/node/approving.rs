@@ -63,7 +63,7 @@ async fn a_command_waits_for_who_has_to_agree_and_runs_when_they_have() -> Resul
 }
 
 #[tokio::test]
-async fn a_command_ends_at_once_when_somebody_denies_it() -> Result<()> {
+async fn command_ends_at_once_when_approver_denies() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };

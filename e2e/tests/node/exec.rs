@@ -57,7 +57,7 @@ async fn the_node_is_a_kubelet_with_containerd() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_pod_runs_and_its_exit_code_is_told() -> Result<()> {
+async fn pod_runs_and_exit_code_is_reported() -> Result<()> {
     let Some(cluster) = cluster().await? else {
         return Ok(());
     };

@@ -90,7 +90,7 @@ async fn a_session_through_the_gate_is_what_it_is_without_and_ends_without_an_op
 }
 
 #[tokio::test]
-async fn a_terminal_is_recorded_without_what_is_typed_unseen() -> Result<()> {
+async fn terminal_recording_omits_hidden_input() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };

@@ -39,7 +39,7 @@ pub(crate) fn answered(mut command: Command, said: &[u8]) -> Result<Vec<u8>> {
 }
 
 #[tokio::test]
-async fn what_kubectl_debug_adds_is_attached_to_and_ends_with_the_grant() -> Result<()> {
+async fn debug_container_is_attached_and_ends_with_grant() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };

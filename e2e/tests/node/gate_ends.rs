@@ -36,7 +36,7 @@ async fn pod(scene: &Scene) -> Result<()> {
 }
 
 #[tokio::test]
-async fn whatever_is_open_ends_by_the_gate_alone() -> Result<()> {
+async fn open_streams_end_at_expiry_by_gate_alone() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };

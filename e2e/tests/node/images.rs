@@ -86,7 +86,7 @@ async fn zoo(scene: &Scene) -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_can_be_made_to_end_does_and_what_cannot_is_said_or_refused() -> Result<()> {
+async fn sessions_end_where_possible_and_rest_is_reported_or_refused() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };

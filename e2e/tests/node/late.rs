@@ -16,7 +16,7 @@ use crate::sessions::{gone, granted, said, session};
 /// Long after the end, an operator that was down at that time first ends the remaining processes of the grant, and
 /// reports its action.
 #[tokio::test]
-async fn an_operator_that_comes_back_long_after_the_end_ends_what_is_left() -> Result<()> {
+async fn returning_operator_ends_remaining_processes_long_after_expiry() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };

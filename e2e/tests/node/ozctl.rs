@@ -131,7 +131,7 @@ async fn a_session_on_a_terminal_has_its_size_its_keys_and_its_exit_code() -> Re
 }
 
 #[tokio::test]
-async fn a_session_is_told_of_its_end_and_ends() -> Result<()> {
+async fn session_shows_warning_of_expiry_and_ends() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };

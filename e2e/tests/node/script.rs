@@ -155,7 +155,7 @@ async fn a_terminal_that_was_hung_up_is_known_all_the_same() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_stream_is_found_wherever_it_is_and_whatever_else_is_dropped() -> Result<()> {
+async fn process_is_found_by_stream_at_any_descriptor() -> Result<()> {
     // The stream is standard input and output, next to a stream of the application's.
     let beside = "(env -i setsid sleep 7001 2>/proc/1/fd/2 &); echo here; sleep 7002";
     tried(beside, ended(3, 0)).await?;
@@ -169,7 +169,7 @@ async fn a_stream_is_found_wherever_it_is_and_whatever_else_is_dropped() -> Resu
 /// seconds
 /// later, and the script then kills the processes by which it recognizes others.
 #[tokio::test]
-async fn who_shares_a_stream_is_found_by_a_script_that_waited_for_its_turn() -> Result<()> {
+async fn process_sharing_stream_is_found_by_delayed_script() -> Result<()> {
     if !Node::Real.is_possible()? {
         return Ok(());
     }
@@ -195,7 +195,7 @@ async fn who_shares_a_stream_is_found_by_a_script_that_waited_for_its_turn() -> 
 
 /// Zombies stay in the list of processes while no parent reaps them.
 #[tokio::test]
-async fn a_zombie_is_nobody_who_got_away() -> Result<()> {
+async fn zombie_is_not_counted_as_remaining_process() -> Result<()> {
     // Its child ends before the parent becomes a process that reaps no children.
     let mine = "(sleep 0.1 & exec bash -c 'exec sleep 7001') & until ps -eo stat,args \
          | grep -q '^Z.*sleep.*defunct'; do :; done; echo here; sleep 7002";
@@ -203,14 +203,14 @@ async fn a_zombie_is_nobody_who_got_away() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_nobody_can_tell_from_others_is_left_and_counted() -> Result<()> {
+async fn unidentifiable_process_is_left_and_counted() -> Result<()> {
     // No process that is known as one of the grant exists any more.
     let words = "exec 3<&0; env -i setsid sleep 7001 <&3 >/dev/null 2>&1 & echo here; exit";
     tried(words, ended(0, 1)).await
 }
 
 #[tokio::test]
-async fn who_cannot_be_read_is_counted() -> Result<()> {
+async fn unreadable_process_is_counted() -> Result<()> {
     if !Node::Real.is_possible()? {
         return Ok(());
     }
@@ -262,7 +262,7 @@ async fn the_application_and_the_sessions_of_others_go_on() -> Result<()> {
 }
 
 #[tokio::test]
-async fn hundreds_of_processes_on_either_side_are_told_apart() -> Result<()> {
+async fn hundreds_of_processes_of_session_and_application_are_distinguished() -> Result<()> {
     if !Node::Real.is_possible()? {
         return Ok(());
     }

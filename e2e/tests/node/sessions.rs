@@ -195,7 +195,7 @@ async fn any_command_works_as_it_does_without_oz() -> Result<()> {
 }
 
 #[tokio::test]
-async fn sessions_end_with_their_grant_whatever_their_user_does() -> Result<()> {
+async fn sessions_end_with_grant_despite_user_resistance() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };
@@ -237,7 +237,7 @@ async fn sessions_end_with_their_grant_whatever_their_user_does() -> Result<()> 
 }
 
 #[tokio::test]
-async fn a_session_ends_whose_user_killed_what_was_to_end_it() -> Result<()> {
+async fn session_ends_although_user_killed_terminating_process() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };

@@ -204,7 +204,7 @@ impl Drop for Running {
 }
 
 #[tokio::test]
-async fn output_and_exit_code_come_through_whatever_input_is() -> Result<()> {
+async fn output_and_exit_code_are_delivered_for_any_input() -> Result<()> {
     let Some((_turn, cluster)) = alone().await? else {
         return Ok(());
     };

@@ -30,7 +30,7 @@ fn packages(features: &str) -> Result<BTreeSet<(String, String)>> {
 }
 
 #[test]
-fn what_a_feature_leaves_out_is_no_dependency() -> Result<()> {
+fn disabled_feature_adds_no_dependency() -> Result<()> {
     let (aws, ring) = (["aws-lc-rs", "aws-lc-sys"], ["ring"]);
     let metrics = ["prometheus-client", "prometheus-client-derive-encode"];
     let programs = ["anyhow", "clap", "tracing-subscriber"];

@@ -163,7 +163,7 @@ async fn forbidden(program: &mut Process, what: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_readmes_program_may_not_do_is_on_its_log_until_it_may() -> Result<()> {
+async fn readme_program_logs_missing_rights_until_granted() -> Result<()> {
     let _turn = turn().await;
     let cluster = Cluster::shared().await?;
     let client = cluster.client("admin").await?;
@@ -193,7 +193,7 @@ async fn what_the_readmes_program_may_not_do_is_on_its_log_until_it_may() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closure_where_a_handler_belongs_is_told_how_to_become_one() -> Result<()> {
+async fn compiler_suggests_conversion_of_closure_to_handler() -> Result<()> {
     program().await?;
     let said = tokio::task::spawn_blocking(complaint).await??;
     for line in [

@@ -202,7 +202,7 @@ async fn a_template_that_is_not_there_is_said_before_anything_is_created() -> Re
 }
 
 #[tokio::test]
-async fn whoever_may_not_is_told_which_rule_refuses() -> Result<()> {
+async fn create_by_unlisted_user_reports_rule_that_refuses() -> Result<()> {
     let scene = scene("denied").await?;
     let answer = run(&scene, "mallory", &["create", "exec", TEMPLATE]).await?;
     answer.ended_with(1)?;
@@ -216,7 +216,7 @@ async fn whoever_may_not_is_told_which_rule_refuses() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_request_that_takes_too_long_is_left_with_what_is_known() -> Result<()> {
+async fn create_timeout_leaves_request_and_reports_conditions() -> Result<()> {
     let scene = scene("late").await?;
     let nowhere = exec_template("nowhere", TargetKind::Deployment, "missing");
     scene.template(&nowhere).await?;

@@ -110,7 +110,7 @@ async fn of_several_templates_one_must_be_named_off_a_terminal() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_stands_in_the_way_is_said_with_what_to_do() -> Result<()> {
+async fn exec_failure_is_reported_with_next_step() -> Result<()> {
     let scene = scene("refused").await?;
     let denied = exec(&scene, "mallory", &["deploy/web"], &["true"]).await?;
     denied.ended_with(125)?;
@@ -210,8 +210,7 @@ async fn logs_are_shown_where_a_template_allows_it() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_command_costs_the_api_server_six_requests_and_what_is_ours_of_the_time_is_shown()
--> Result<()> {
+async fn command_takes_six_api_requests_and_shows_time_of_oz() -> Result<()> {
     let scene = scene("cost").await?;
     let mark = scene.cluster.audit().mark()?;
     let answer = exec(&scene, "alice", &["deploy/web", "--verbose"], &["true"]).await?;

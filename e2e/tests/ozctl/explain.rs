@@ -174,7 +174,7 @@ async fn compare<K: AccessRequest>(
 }
 
 #[tokio::test]
-async fn what_is_explained_is_what_the_operator_then_does() -> Result<()> {
+async fn explained_plan_matches_actions_of_operator() -> Result<()> {
     let scene = scene("explained").await?;
     nightly(&scene).await?;
     rollout(&scene).await?;

@@ -61,7 +61,7 @@ async fn granted(scene: &Scene, user: &str, name: &str) -> Result<ExecAccessRequ
 }
 
 #[tokio::test]
-async fn requests_are_listed_and_revoked_by_whoever_may() -> Result<()> {
+async fn requests_are_listed_and_revoked_by_permitted_users() -> Result<()> {
     let scene = scene("requests").await?;
     granted(&scene, "alice", "hers").await?;
     let his = granted(&scene, "bob", "his").await?;
@@ -207,7 +207,7 @@ async fn a_decision_is_explained_rule_by_rule_with_the_operators_plan() -> Resul
 }
 
 #[tokio::test]
-async fn what_was_refused_stays_and_is_explained() -> Result<()> {
+async fn denied_request_stays_and_is_explained() -> Result<()> {
     let scene = scene("refusal").await?;
     // The request is admitted while its template does not exist, and denied when the template is created.
     let mallory = scene.requests("mallory").await?;
@@ -232,8 +232,7 @@ async fn what_was_refused_stays_and_is_explained() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_doctor_finds_nothing_where_all_is_well_and_says_what_mends_what_is_not() -> Result<()>
-{
+async fn doctor_reports_no_faults_of_healthy_system_and_remedies_otherwise() -> Result<()> {
     let scene = scene("doctor").await?;
     let well = run(&scene, "admin", &["doctor"]).await?;
     well.ended_with(0)?;
@@ -297,7 +296,7 @@ async fn the_doctor_finds_nothing_where_all_is_well_and_says_what_mends_what_is_
 }
 
 #[tokio::test]
-async fn a_report_names_nobody() -> Result<()> {
+async fn report_contains_no_names() -> Result<()> {
     let scene = scene("report").await?;
     let mut asked = exec_request("asked", TEMPLATE, "5m");
     asked.spec.reason = Some("of a private matter".to_owned());

@@ -48,7 +48,7 @@ async fn a_request_is_shown_from_its_grant_to_its_end() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_may_not_be_listed_is_left_out_and_said() -> Result<()> {
+async fn watch_omits_forbidden_kinds_and_reports_them() -> Result<()> {
     let scene = scene("watch-less").await?;
     let mut command = crate::ozctl(&scene, "mallory", &["watch", "-A"])?;
     let output = tokio::task::spawn_blocking(move || command.output()).await??;

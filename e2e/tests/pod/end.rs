@@ -112,7 +112,7 @@ async fn deleting_a_request_revokes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn meddling_with_what_was_made_revokes() -> Result<()> {
+async fn change_of_pod_objects_revokes_request() -> Result<()> {
     let scene = scene("pod-drift").await?;
     template(&scene, "pod", json!({"network": {"egress": "None"}})).await?;
     let alice = Requests::of(&scene, "alice").await?;

@@ -61,7 +61,7 @@ async fn the_pod_is_for_the_requester_alone() -> Result<()> {
 }
 
 #[tokio::test]
-async fn somebody_outside_the_groups_is_refused() -> Result<()> {
+async fn pod_request_of_user_outside_groups_is_refused() -> Result<()> {
     let scene = scene("pod-refused").await?;
     template(&scene, "pod", json!({})).await?;
     let mallory = Requests::of(&scene, "mallory").await?;

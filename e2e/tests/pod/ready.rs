@@ -25,7 +25,7 @@ async fn stuck_template(scene: &Scene) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_stuck_pod_delays_nobody_and_is_given_up() -> Result<()> {
+async fn stuck_pod_delays_no_others_and_is_given_up() -> Result<()> {
     let scene = scene("pod-stuck").await?;
     template(&scene, "pod", json!({})).await?;
     stuck_template(&scene).await?;

@@ -191,7 +191,7 @@ async fn a_role_is_bound_when_all_rules_hold_and_its_time_counts_from_then() -> 
 }
 
 #[tokio::test]
-async fn a_denial_ends_it_and_what_is_over_takes_no_answer() -> Result<()> {
+async fn denial_ends_binding_request_and_later_approval_is_refused() -> Result<()> {
     let stage = Stage::set("denied", &approvers()).await?;
     let waiting = stage.waiting("on-call").await?;
     stage
@@ -211,7 +211,7 @@ async fn a_denial_ends_it_and_what_is_over_takes_no_answer() -> Result<()> {
 }
 
 #[tokio::test]
-async fn nobody_agrees_in_time() -> Result<()> {
+async fn binding_without_approval_expires_at_timeout() -> Result<()> {
     let mut then = approvers();
     then["approval"]["timeout"] = json!("3s");
     let stage = Stage::set("late", &then).await?;
@@ -226,7 +226,7 @@ async fn nobody_agrees_in_time() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_belongs_to_the_cluster_is_answered_where_oz_is() -> Result<()> {
+async fn cluster_binding_is_approved_in_namespace_of_oz() -> Result<()> {
     let fixture = Fixture::set("whole").await?;
     let name = fixture.name().to_owned();
     let text = format!("request.kind == 'TransientClusterRoleBinding' && request.name == '{name}'");

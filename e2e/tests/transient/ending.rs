@@ -64,7 +64,7 @@ async fn meddling_revokes() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_with_what_is_bound_in_it() -> Result<()> {
+async fn namespace_is_deleted_with_its_bindings() -> Result<()> {
     let fixture = Fixture::set("gone").await?;
     fixture
         .create(&binding("bound", &json!({"duration": "10m"})))

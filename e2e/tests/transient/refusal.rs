@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::*;
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_with_the_path_of_the_field() -> Result<()> {
+async fn invalid_binding_is_refused_with_field_path() -> Result<()> {
     let fixture = Fixture::set("nonsense").await?;
     let hour = json!({"duration": "1h"});
     let with = |pointer: &str, value: Value| {
@@ -70,7 +70,7 @@ async fn what_makes_no_sense_is_refused_with_the_path_of_the_field() -> Result<(
 }
 
 #[tokio::test]
-async fn nobody_gets_through_oz_what_they_could_not_bind_themselves() -> Result<()> {
+async fn user_may_not_bind_through_oz_beyond_own_rights() -> Result<()> {
     let fixture = Fixture::set("rights").await?;
     let view = binding("a", &json!({"duration": "1h"}));
     let told = fixture.refused("ina", &view).await?;
@@ -102,7 +102,7 @@ async fn nobody_gets_through_oz_what_they_could_not_bind_themselves() -> Result<
 }
 
 #[tokio::test]
-async fn a_role_that_was_made_powerful_meanwhile_is_not_bound() -> Result<()> {
+async fn role_with_added_power_before_window_is_not_bound() -> Result<()> {
     let fixture = Fixture::set("edited").await?;
     let roles = Api::<ClusterRole>::all(fixture.admin.clone());
     let role = |resource: &str| {
@@ -123,7 +123,7 @@ async fn a_role_that_was_made_powerful_meanwhile_is_not_bound() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_was_asked_for_cannot_be_changed() -> Result<()> {
+async fn spec_of_binding_is_immutable() -> Result<()> {
     let fixture = Fixture::set("immutable").await?;
     fixture
         .create(&binding(

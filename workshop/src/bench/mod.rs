@@ -245,7 +245,7 @@ async fn connect(unoptimised: bool) -> Result<ExitCode> {
     let mut cargo = programs::cargo();
     cargo.args(["test", "--package", "oz-webhook"]);
     cargo.args((!unoptimised).then_some("--release"));
-    cargo.args(["what_a_connection_costs", "--", "--ignored", "--nocapture"]);
+    cargo.args(["connection_cost", "--", "--ignored", "--nocapture"]);
     let status = cargo.status().await.context("failed to run cargo")?;
     Ok(match status.success() {
         true => ExitCode::SUCCESS,

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_both_builds_gave_is_compared_by_its_medians() {
+    fn builds_are_compared_by_medians() {
         let mut compared = Compared::default();
         for value in [1.0, 4.0, 9.0] {
             let (other, at_hand) = (&mut compared.other, &mut compared.at_hand);

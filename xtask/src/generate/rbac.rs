@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_part_may_do_in_ozs_own_namespace_stays_there() {
+    fn permissions_in_own_namespace_stay_there() {
         let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts"],
                             "resourceNames": ["a"], "verbs": ["impersonate"]}]);
         let found = switched_on("part", &[role("Role", &rules)]).unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_chart_would_leave_out_is_refused() {
+    fn role_that_chart_would_omit_is_rejected() {
         let mut other = role("ClusterRole", &json!([]));
         other["metadata"]["name"] = json!("oz-something");
         assert!(permissions("oz-operator", &[other]).is_err());

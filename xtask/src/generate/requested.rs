@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_stands_between_the_marks_whatever_stood_there() {
+    fn list_replaces_content_between_markers() {
         let text = format!("a:\n  {BEGIN}  - old\n  {END}b:\n");
         let wanted = format!("a:\n  {BEGIN}  - new\n  {END}b:\n");
         assert_eq!(filled(&text, "  - new\n"), Some(wanted.clone()));

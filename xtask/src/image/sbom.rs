@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_linked_is_listed_and_what_builds_or_tests_is_not() {
+    fn linked_packages_are_listed_and_build_or_test_packages_are_not() {
         let package = |name: &str, source: Option<&str>| {
             json!({"id": name, "name": name, "version": "1.0.0", "license": "MIT/Apache-2.0",
                    "source": source})

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn test_binaries_are_told_from_programs() {
+    fn test_binaries_are_distinguished_from_programs() {
         let message = |kind: &str, test: bool| {
             serde_json::json!({
                 "reason": "compiler-artifact",

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passed_failed_and_did_not_run_is_counted() {
+    fn passed_failed_and_skipped_tests_are_counted() {
         let well = read(
             Tier::Pure,
             "\nrunning 4 tests\ntest a ... ok\ntest b ... ignored, needs root\ntest c ... ok\n\

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_text_that_is_none_or_of_another_time_makes_nobody_known() {
+    fn unknown_or_outdated_shared_text_proves_no_caller() {
         let known = KnownCallers::default();
         for text in ["", "[]", r#"{"somewhere": "2026-01-01T00:00:00Z"}"#] {
             assert!(read(text).is_empty(), "{text}");

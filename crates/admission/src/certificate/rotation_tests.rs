@@ -212,7 +212,7 @@ fn a_damaged_successor_is_staged_again() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn stored_authorities_are_read_as_written() {
     let mut stored = stored(authority(0));
     stored.next = Some(authority(1));
     stored.previous = vec![
@@ -225,7 +225,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn writing_keeps_what_others_put_on_the_secret() {
+fn stored_authority_keeps_foreign_fields_of_secret() {
     let mut base = requested(good());
     base.metadata.resource_version = Some("41".to_owned());
     base.metadata

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn path_key_of_which_nobody_knows_since_when_is_staged_at_once() {
+    fn path_key_without_known_creation_time_is_staged_at_once() {
         assert_eq!(step(&stored(None), 0, 0), Step::StagePaths);
     }
 

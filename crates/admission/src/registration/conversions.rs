@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_registered_is_all_that_is_compared() {
+    fn conversion_that_matches_registration_has_no_drift() {
         let wanted = live();
         let config = &wanted["webhook"]["clientConfig"];
         assert_eq!(
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_somebody_else_injects_is_theirs() {
+    fn injected_conversion_bundle_is_kept_and_is_no_drift() {
         let wanted = desired(
             &service(),
             Some("key"),

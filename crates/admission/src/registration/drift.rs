@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_add_beside_ours_is_no_drift() {
+    fn fields_added_by_other_managers_are_not_drift() {
         assert_eq!(drift(&desired(), &live()), None);
     }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_that_somebody_else_injects_is_theirs() {
+    fn injected_webhook_bundle_is_kept_and_is_no_drift() {
         let mut desired = desired();
         desired["webhooks"][0]["clientConfig"] = json!({"url": "https://h/a"});
         assert_eq!(drift(&desired, &live()), None);

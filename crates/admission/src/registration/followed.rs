@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_replica_follows_is_told_from_damage() {
+    fn difference_in_followed_rules_only_is_not_damage() {
         let following = names(&["a", "b"]);
         let desired = configuration(&[("fixed", Some("pods")), ("a", Some("widgets"))]);
         let others = configuration(&[

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_is_known_by_what_it_wrote_whatever_others_put_beside_it() {
+    fn writer_is_identified_despite_additions_of_others() {
         let me = Some(at("2026-01-01T12:00:00Z", "one"));
         assert_eq!(writer(&marked(), KEY), me);
         let mut live = marked();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_claim_to_be_one() {
+    fn configuration_changed_after_sealing_names_no_writer() {
         type Change = fn(&mut Value);
         let said = |object: &Value| -> Value {
             let text = &object["metadata"]["annotations"][WRITTEN_BY_ANNOTATION];

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_larger_than_everything_goes_alone() {
+    async fn request_larger_than_budget_takes_whole_budget() {
         let budget = Budget::new(400 << 10, 10 << 10);
         let giant = budget.take(usize::MAX, WAIT).await;
         assert!(giant.is_some());

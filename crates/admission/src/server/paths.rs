@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_finds_one_before_the_key_is_known() {
+    fn path_is_not_found_before_key_is_known() {
         let paths = Paths::new(Served::Nowhere);
         assert_eq!(paths.open("/a"), None);
         paths.serve(Served::Plain);

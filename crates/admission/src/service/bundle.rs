@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wrote_there_is_put_right_and_counts_from_now() {
+    fn bundle_with_foreign_content_is_stale_and_replaced() {
         let wanted = [pem("ours")];
         for (found, since) in [
             (map(&[pem("theirs")], "1970-01-01T00:00:01Z"), 50),

@@ -283,7 +283,7 @@ async fn leaves_and_authorities_that_live_for_seconds_are_renewed_in_time() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_secret_that_nobody_can_change_is_made_again() -> Result<()> {
+async fn damaged_immutable_secret_is_recreated() -> Result<()> {
     let fixture = Fixture::new("immutable").await?;
     let (hook, count) = fixture.counting();
     let running = Running::start(fixture.manager()?.hook(hook)).await?;

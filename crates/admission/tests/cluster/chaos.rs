@@ -113,7 +113,7 @@ impl Vandal<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_happens_in_any_order_no_call_is_lost() -> Result<()> {
+async fn random_disturbances_lose_no_call() -> Result<()> {
     let length = Duration::from_secs(scaled(20, 300));
     let clock = jiff::Timestamp::now().as_nanosecond();
     let seed = setting("OZ_CHAOS_SEED").unwrap_or(clock as u64);

@@ -122,7 +122,7 @@ async fn the_validating_example_refuses_moving_tags() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_watching_example_tells_of_pods() -> Result<()> {
+async fn watching_example_reports_pods() -> Result<()> {
     let fixture = Fixture::new("ex-watch").await?;
     create(&fixture, "before").await?;
     let mut example = start(&fixture, "watch").await?;

@@ -220,7 +220,7 @@ async fn two_replicas_follow_the_same_objects_and_do_not_fight() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_registered_stays_until_the_rules_are_known() -> Result<()> {
+async fn registration_is_kept_until_rules_are_known() -> Result<()> {
     let fixture = Fixture::new("follow-later").await?;
     let start = |rules: &Rules| -> Result<_> {
         let (hook, _) = guard(&fixture, rules);

@@ -41,7 +41,7 @@ async fn declared(fixture: &Fixture) -> Result<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vandalised_configuration_is_put_right_counted_and_told_of() -> Result<()> {
+async fn damaged_configuration_is_repaired_counted_and_reported() -> Result<()> {
     let fixture = Fixture::new("vandal").await?;
     let (hook, count) = fixture.counting();
     let running = Running::start(fixture.manager()?.hook(hook)).await?;
@@ -209,7 +209,7 @@ async fn of_two_replicas_the_later_one_has_its_way_and_neither_is_damage_to_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_others_put_into_the_object_stays() -> Result<()> {
+async fn foreign_webhooks_in_configuration_are_kept() -> Result<()> {
     let fixture = Fixture::new("guests").await?;
     let (hook, _) = fixture.counting();
     let running = Running::start(fixture.manager()?.hook(hook)).await?;
@@ -253,7 +253,7 @@ async fn what_others_put_into_the_object_stays() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_older_version_of_the_same_fingerprint_left_is_pruned() -> Result<()> {
+async fn unused_configurations_of_same_fingerprint_are_pruned() -> Result<()> {
     let fixture = Fixture::new("prune").await?;
     let labels = |fingerprint: &str| json!({FINGERPRINT_LABEL: fingerprint});
     let mutating = Api::<MutatingWebhookConfiguration>::all(fixture.client.clone());
@@ -373,7 +373,7 @@ async fn a_restart_leaves_the_registration_alone() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_eirinix_registered_goes_and_what_others_put_beside_it_stays() -> Result<()> {
+async fn eirinix_configuration_is_deleted_unless_others_added_webhooks() -> Result<()> {
     let (fixture, shared) = (
         Fixture::new("eirinix").await?,
         Fixture::new("eirinix").await?,

@@ -123,7 +123,7 @@ fn bundle_of(secret: &Secret) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_that_somebody_else_injects_is_left_alone_and_the_rest_put_right() -> Result<()> {
+async fn injected_bundle_is_kept_while_other_fields_are_repaired() -> Result<()> {
     let fixture = Fixture::new("injected").await?;
     let (hook, count) = fixture.counting();
     let mut secret = supplied("127.0.0.1")?;

@@ -92,7 +92,7 @@ fn watcher(fixture: &Fixture, replay: Replay, diary: &Diary) -> Watcher {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_is_told_of_the_past_only_if_it_asks() -> Result<()> {
+async fn watcher_receives_existing_objects_only_on_request() -> Result<()> {
     let fixture = Fixture::new("replay").await?;
     create(&fixture, "past").await?;
     let (historian, reporter) = (Diary::default(), Diary::default());

@@ -65,7 +65,7 @@ fn for_one() -> [Limits; 3] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn review_without_room_is_turned_away_with_429_and_not_told_to_come_back() {
+async fn review_beyond_capacity_gets_429_without_retry_after() {
     for limits in for_one() {
         let (manager, waits) = two(limits);
         for (hook, wait) in ["closed", "open"].into_iter().zip(waits) {
@@ -119,7 +119,7 @@ async fn unproven_callers_fill_a_part_of_the_room_and_leave_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_fills_hooks_that_fail_closed_leaves_the_room_of_those_that_fail_open() {
+async fn full_fail_closed_hook_leaves_capacity_for_fail_open_hook() {
     for limits in for_one() {
         let (manager, [closed, open]) = two(limits);
         let first = tokio::spawn(call(manager.clone(), "closed"));

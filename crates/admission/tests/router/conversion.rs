@@ -134,7 +134,7 @@ async fn nothing_else_of_an_object_that_is_not_its_content_may_change() {
 }
 
 #[tokio::test]
-async fn one_object_that_cannot_be_converted_fails_the_call_and_is_named() {
+async fn conversion_fails_as_whole_and_names_object_that_failed() {
     let manager = with(Versions);
     let mut bad = widget("b");
     bad["spec"] = json!(7);
@@ -167,7 +167,7 @@ async fn managed_fields_that_nest_deeply_are_handed_on_as_they_are() {
 }
 
 #[tokio::test]
-async fn what_nests_deeper_than_anybody_decodes_is_one_objects_failure() {
+async fn object_nested_too_deeply_fails_conversion_with_its_name() {
     let mut object = widget("a");
     object["spec"] = json!("HERE");
     let request = ConversionRequest::to("example.com/v2").object(&object);
@@ -205,7 +205,7 @@ async fn a_panic_and_another_group_are_failures_in_plain_words() {
 }
 
 #[tokio::test]
-async fn what_is_no_conversion_review_is_refused_and_so_are_too_many() {
+async fn conversion_endpoint_rejects_other_bodies_and_excess_calls() {
     let manager = with(Versions);
     let path = "/convert/widgets.example.com";
     for body in [

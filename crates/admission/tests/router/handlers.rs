@@ -29,7 +29,7 @@ async fn ask(builder: ManagerBuilder, path: &str) -> oz_admission::testing::Answ
 }
 
 #[tokio::test]
-async fn what_cannot_be_decided_goes_by_the_failure_policy() {
+async fn undecided_review_follows_failure_policy() {
     let undecided =
         || Rejection::undecided("LimitUnknown", "the limit cannot be read").annotate("limit", "?");
     let closed = ask(manager("acme").hook(saying(undecided())), "/validate/say").await;
@@ -140,7 +140,7 @@ impl ValidateEach for Settings {
 }
 
 #[tokio::test]
-async fn each_operation_has_a_function_of_its_own() {
+async fn each_operation_is_handled_by_its_function() {
     let hook = Hook::validating("settings", each_operation(Settings)).on([
         Operation::Create,
         Operation::Update,

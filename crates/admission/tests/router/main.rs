@@ -103,7 +103,7 @@ async fn fields_the_linked_api_version_does_not_know_survive_a_mutation() {
 }
 
 #[tokio::test]
-async fn an_object_that_does_not_decode_is_denied_with_the_field_and_reaches_nobody() {
+async fn undecodable_object_is_denied_with_field_before_extension() {
     struct Unreachable;
     impl Mutate for Unreachable {
         type Object = Pod;
@@ -191,7 +191,7 @@ async fn a_create_with_a_generated_name_shows_the_prefix_and_the_namespace() {
 }
 
 #[tokio::test]
-async fn a_dry_run_is_told_to_review_and_context() {
+async fn dry_run_is_visible_in_review_and_context() {
     let mut review = review_of(&pod());
     review["request"]["dryRun"] = json!(true);
     let told = told(&review).await;
@@ -309,7 +309,7 @@ async fn an_extension_that_takes_too_long_is_answered_for_before_the_api_server_
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_refused_without_a_verdict() {
+async fn invalid_review_is_rejected_without_verdict() {
     let manager = manager("acme")
         .hook(tell())
         .limits(Limits {
@@ -343,7 +343,7 @@ async fn what_is_no_review_is_refused_without_a_verdict() {
 }
 
 #[tokio::test]
-async fn readiness_names_what_is_missing() {
+async fn readiness_names_missing_gates() {
     let (cache, index) = (Gate::new("cache"), Gate::new("index"));
     let manager = manager("acme")
         .hook(Hook::mutating("label", Label))
@@ -374,7 +374,7 @@ async fn readiness_names_what_is_missing() {
 }
 
 #[tokio::test]
-async fn an_application_can_add_metrics_of_its_own() {
+async fn application_metrics_are_published() {
     use prometheus_client::metrics::counter::Counter;
     let counter: Counter = Counter::default();
     let manager = manager("acme")

@@ -67,7 +67,7 @@ async fn a_mutator_is_asked_with_an_object_and_its_patch_is_applied() {
 }
 
 #[tokio::test]
-async fn a_validator_is_asked_in_the_name_of_somebody() {
+async fn validator_receives_groups_of_user() {
     let manager = manager(testing::client().0);
     let path = "/validate/not-by-guests";
     let request = testing::Request::create(&pod());
@@ -89,7 +89,7 @@ impl Watch for Diary {
 }
 
 #[tokio::test]
-async fn a_watcher_is_told_of_an_event() {
+async fn watcher_receives_event() {
     let diary = Diary::default();
     let cx = testing::cx(testing::client().0);
     let pod = serde_json::from_value(pod()).unwrap();

@@ -40,7 +40,7 @@ impl Validate for Wait {
 }
 
 #[tokio::test]
-async fn draining_fails_readiness_first_and_finishes_what_is_under_way() {
+async fn draining_fails_readiness_first_and_finishes_open_calls() {
     let held = Arc::new(HeldReview::default());
     let builder = manager("acme")
         .hook(Hook::validating("wait", Wait(held.clone())))
@@ -101,7 +101,7 @@ async fn a_second_signal_ends_it_at_once() {
 }
 
 #[tokio::test]
-async fn a_connection_over_http2_is_told_to_go_elsewhere_and_keeps_its_streams() {
+async fn draining_http2_connection_finishes_its_streams() {
     let held = Arc::new(HeldReview::default());
     let builder = manager("acme")
         .hook(Hook::validating("wait", Wait(held.clone())))

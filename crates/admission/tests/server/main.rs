@@ -117,7 +117,7 @@ async fn a_connection_that_never_shakes_hands_is_shed() {
 }
 
 #[tokio::test]
-async fn connections_whose_other_end_has_gone_silent_are_shed() {
+async fn silent_connections_are_closed() {
     let limits = Limits {
         idle: Duration::from_millis(400),
         receive: Duration::from_millis(300),

@@ -64,7 +64,7 @@ fn a_record_is_durable_when_it_is_everywhere_and_not_before() {
 }
 
 #[test]
-fn a_record_that_a_place_will_never_take_is_durable_for_nobody_and_shows() {
+fn record_rejected_by_sink_is_not_reported_durable_and_leaves_gap() {
     let mut ledger = ledger(BOTH);
     let (Submitted::Under { mut log, mut all }, mut written) = ledger.submit(granted(1), at(1))
     else {
@@ -103,7 +103,7 @@ fn a_record_that_a_place_will_never_take_is_durable_for_nobody_and_shows() {
 }
 
 #[test]
-fn who_asks_late_for_what_is_everywhere_is_told_so() {
+fn duplicate_of_stored_record_is_reported_as_stored() {
     let mut ledger = ledger(BOTH);
     drop(ledger.submit(granted(1), at(1)));
     for outlet in BOTH {
@@ -135,7 +135,7 @@ fn the_same_fact_is_not_written_twice() {
 }
 
 #[test]
-fn what_cannot_be_written_fills_up_and_is_refused_without_a_gap() {
+fn full_ledger_rejects_records_without_gap_in_chain() {
     let mut ledger = ledger(BOTH);
     let mut lines = Vec::new();
     for number in 0..6_000 {

@@ -110,7 +110,7 @@ async fn a_report_never_waits_for_a_write_and_never_overtakes_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_is_tried_again_a_bounded_number_of_times_unless_there_is_news() {
+async fn failed_report_is_retried_limited_times_unless_updated() {
     let world = World::new(1000);
     *world.journal.outcome.lock() = Outcome::Failed;
     assert!(world.put("one", "first"));
@@ -130,7 +130,7 @@ async fn what_failed_is_tried_again_a_bounded_number_of_times_unless_there_is_ne
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_at_the_end_is_written_and_no_run_more_often_than_else() {
+async fn pending_report_is_written_at_shutdown_at_usual_interval() {
     let world = World::new(1000);
     assert!(world.put("one", "first"));
     world.pass(100).await;
@@ -160,7 +160,7 @@ async fn an_api_server_that_does_not_answer_does_not_hold_up_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_is_bounded_in_bytes_and_a_later_report_takes_no_more_room() {
+async fn pending_reports_are_limited_in_bytes_and_replaced_by_update() {
     let world = World::new(0);
     let large = "x".repeat(60 << 10);
     let taken = (0..1000)

@@ -190,7 +190,7 @@ fn a_policy_that_cannot_be_evaluated_refuses_and_names_itself() {
 }
 
 #[test]
-fn what_could_cost_without_end_is_refused_before_it_is_evaluated() {
+fn costly_policy_is_rejected_before_evaluation() {
     let groups = "requester.groups";
     for text in [
         "(".repeat(400),
@@ -211,7 +211,7 @@ fn what_could_cost_without_end_is_refused_before_it_is_evaluated() {
 }
 
 #[test]
-fn what_is_asked_about_is_bounded() {
+fn oversized_requester_groups_fail_judgement_and_condition() {
     let mut situation = situation();
     let groups: Vec<String> = (0..20_000)
         .map(|number| format!("group-{number:010}"))
@@ -267,7 +267,7 @@ fn the_condition_of_rules_exempts_only_if_it_gives_false() {
 }
 
 #[test]
-fn what_can_never_be_evaluated_is_known_when_it_is_written() {
+fn policy_that_cannot_be_evaluated_is_rejected_when_written() {
     for (text, zone, right) in [
         ("request.namespace == 'prod'", None, true),
         ("template.labels['tier'] == 'prod'", None, true),
@@ -287,7 +287,7 @@ fn what_can_never_be_evaluated_is_known_when_it_is_written() {
 }
 
 #[test]
-fn a_refusal_says_whether_somebody_wrote_it_or_it_is_a_mistake() {
+fn refusal_distinguishes_denial_from_policy_failure() {
     let template: ExecAccessTemplate = serde_json::from_value(serde_json::json!({
         "metadata": { "name": "shell" },
         "spec": {

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_refused_what_was_watched_asks_again_for_a_minute() {
+    async fn watch_that_becomes_forbidden_is_retried_for_one_minute() {
         let link = |_: Link<'_>| {};
         let mut outage = Outage::default();
         let began = Instant::now();

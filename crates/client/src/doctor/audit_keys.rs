@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_before_what_does_not_fit() {
+    fn missing_audit_key_is_reported_before_mismatch() {
         let key = AuditKey::new(&[1; 32]).published(None);
         let mut keys = Keys::default();
         let wrong = |keys: &Keys, gone: bool| {

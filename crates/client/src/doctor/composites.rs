@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_condition_that_does_not_hold_is_told() {
+    fn doctor_reports_first_condition_that_fails() {
         let good = composite("good", &json!([condition("Accepted", "True", "yes")]));
         let conditions = json!([
             condition("Accepted", "True", "yes"),

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_looked_for_is_what_the_operator_lets_pods_ask() {
+    fn expected_name_servers_follow_operator_arguments() {
         let named = |arguments: &[&str]| {
             let servers = configured(arguments);
             let servers: Vec<String> = servers.iter().map(NameServer::to_string).collect();

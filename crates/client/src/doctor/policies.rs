@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_should_stand_is_what_the_operator_expects() {
+    fn expected_policies_follow_operator_arguments() {
         assert_eq!(installation("access", &[]), None);
         assert_eq!(installation("access", &["--policies="]), None);
         let arguments = [

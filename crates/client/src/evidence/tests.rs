@@ -342,7 +342,7 @@ fn an_added_row_is_found_in_every_file() {
 }
 
 #[test]
-fn who_knows_all_but_the_audit_key_cannot_change_what_no_record_says() {
+fn bundle_changed_without_audit_key_is_detected() {
     for (name, from, to) in [
         (files::ENTITLEMENTS, "=system:masters", "nobody"),
         (files::OBJECTS, "sha256:00", "sha256:11"),
@@ -405,7 +405,7 @@ fn without_a_seal_it_is_not_checked_and_with_other_sums_not_whole() {
 }
 
 #[test]
-fn what_is_cut_off_is_found_wherever_it_was_cut() {
+fn truncated_bundle_is_detected_at_any_length() {
     let bundle = bundle();
     for length in (0..bundle.len()).step_by(509).chain([bundle.len() - 1]) {
         let problem = problem(&bundle[..length]);

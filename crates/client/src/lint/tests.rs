@@ -162,7 +162,7 @@ subjects:
 ";
 
 #[test]
-fn a_published_kind_is_checked_as_at_admission_which_lets_in_what_is_over() {
+fn lint_of_published_kind_equals_admission_and_admits_expired_window() {
     assert_eq!(check("f.yaml", PUBLISHED, now()), (1, Vec::new()));
     let samples = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -271,7 +271,7 @@ fn a_pattern_of_the_schema_holds() {
 }
 
 #[test]
-fn types_choices_and_what_is_missing_are_of_the_schema() {
+fn lint_reports_types_enums_and_missing_fields_of_schema() {
     let text = GOOD.replace("kind: Deployment", "kind: Service");
     assert!(found(&text)[0].3.starts_with("must be one of: Deployment"));
     let text = GOOD.replace("[devs]", "devs");
@@ -378,7 +378,7 @@ fn composites_of_both_kinds_are_checked() {
 }
 
 #[test]
-fn what_a_composite_would_not_be_accepted_for_is_found() {
+fn lint_reports_composite_that_would_be_rejected() {
     let reserved = COMPOSITE.replace(
         "apiVersion: v1\n",
         "apiVersion: crds.wizardofoz.co/v1alpha1\n",
@@ -537,7 +537,7 @@ fn the_kinds_of_harness_runs_are_checked_as_at_admission() {
 }
 
 #[test]
-fn expressions_are_compiled_and_rules_that_nobody_can_satisfy_are_found() {
+fn lint_compiles_expressions_and_reports_unsatisfiable_rules() {
     let policy = "\
 apiVersion: crds.wizardofoz.co/v1alpha1
 kind: AccessPolicy

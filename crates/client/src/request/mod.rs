@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_has_a_prefix_of_their_name() {
+    fn request_name_prefix_is_derived_from_user_name() {
         for (user, prefix) in [
             ("alice", "alice"),
             ("Alice.Smith@example.com", "alice-smith-example-com"),

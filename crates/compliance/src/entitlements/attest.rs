@@ -449,7 +449,7 @@ mod tests {
     ];
 
     #[test]
-    fn json_and_csv_of_one_list_are_the_same_list_and_what_was_decided_adds_up() {
+    fn json_and_csv_sheets_have_same_digest_and_totals() {
         let mut of_both = Vec::new();
         for text in [json(&ALL), csv(&ALL), csv(&ALL).replace('\n', "\r\n")] {
             let sheet = Sheet::read(&text).unwrap();
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_decided_or_not_said_why_is_named_by_its_line() {
+    fn undecided_or_unexplained_line_is_named_by_number() {
         let bidi = "\u{202e}tfel";
         let long = "x".repeat(1025);
         for (decisions, decided, why) in [
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_in_words_is_bounded_and_readable_whatever_is_in_it() {
+    fn sentence_of_entitlement_is_bounded_without_control_characters() {
         let mut long = one(Way::Standing, &"ü".repeat(4000));
         assert!(long.sentence().len() <= MAX_REASON);
         long.subject = "a\u{1b}[2J\nb".into();

@@ -149,7 +149,7 @@ fn every_way_into_pods_is_found_as_kubernetes_reads_a_rule() {
 }
 
 #[test]
-fn kubelets_are_a_way_into_pods_for_whoever_is_bound_in_the_whole_cluster() {
+fn cluster_wide_right_to_node_proxy_is_way_into_pods() {
     for resource in ["nodes/proxy", "*/proxy"] {
         let (one, all) = given(rule(&[""], &[resource], &["get"], &[]));
         assert!(
@@ -227,7 +227,7 @@ fn aggregated_roles_are_resolved_to_those_that_they_are_made_of() {
 }
 
 #[test]
-fn what_grants_made_is_told_apart_and_a_role_that_is_not_there_gives_nothing() {
+fn bindings_of_grants_are_separate_and_missing_role_permits_nothing() {
     let mut rbac = Rbac::default();
     let exec = rule(&[""], &["pods/exec"], &["create"], &["web-0"]);
     let role = json!({ "metadata": { "name": "r", "namespace": "shop" }, "rules": [exec] });
@@ -259,7 +259,7 @@ fn what_grants_made_is_told_apart_and_a_role_that_is_not_there_gives_nothing() {
 }
 
 #[test]
-fn who_may_ask_for_transient_bindings_is_told_for_each_role() {
+fn users_who_may_create_transient_bindings_are_listed_per_role() {
     let mut rbac = Rbac::default();
     let group = "crds.wizardofoz.co";
     let create = rule(&[group], &["transientrolebindings"], &["create"], &[]);
@@ -334,7 +334,7 @@ fn a_template_names_who_may_ask_and_who_may_approve() {
 }
 
 #[test]
-fn a_list_has_one_digest_and_tells_what_it_lacks() {
+fn entitlements_have_single_digest_and_list_gaps() {
     let rows: Vec<Entitlement> = of_template(&template()).unwrap();
     let list = |rows: &[Entitlement], gaps: &[&str]| {
         let gaps = gaps.iter().map(|&gap| gap.to_owned()).collect();

@@ -158,7 +158,7 @@ fn a_chain_that_was_silent_for_all_of_the_time_is_whole() {
 }
 
 #[test]
-fn what_is_left_out_after_the_time_is_no_fault_and_before_it_is() {
+fn records_omitted_after_period_are_accepted_and_gap_within_is_fault() {
     let (entries, checkpoint) = trail(30);
     let manifest = manifest(10, 20);
     let mut with_later = part(&entries, &manifest);
@@ -189,7 +189,7 @@ fn accounts(entries: &[Entry]) -> Accounts {
 }
 
 #[test]
-fn each_request_is_told_of_in_one_line_with_who_approved_it() {
+fn request_is_summarized_in_one_line_with_approvers() {
     let (entries, _) = trail(2);
     let accounts = accounts(&entries);
     let rows: Vec<String> = accounts.summary().lines().map(ToOwned::to_owned).collect();
@@ -210,7 +210,7 @@ fn each_request_is_told_of_in_one_line_with_who_approved_it() {
 }
 
 #[test]
-fn an_emergency_is_granted_and_approved_by_nobody() {
+fn emergency_is_counted_as_granted_without_approval() {
     let key = key();
     let writer = Writer::new(names::OPERATOR, "oz-0", BEGAN, 1);
     let (mut chain, _) = Chain::begin(writer, BEGAN, &[], &key);
@@ -371,7 +371,7 @@ fn an_order_to_seal_is_a_digest_and_nothing_else() {
 }
 
 #[test]
-fn sums_tell_which_file_is_another() {
+fn changed_sums_name_differing_file() {
     let mut sums = Sums::default();
     sums.add("a", "00".to_owned());
     sums.add("b", "11".to_owned());
@@ -393,7 +393,7 @@ fn sums_tell_which_file_is_another() {
 }
 
 #[test]
-fn every_control_names_what_answers_it_and_what_is_not_answered() {
+fn each_control_names_evidence_and_gaps() {
     let (entries, _) = trail(3);
     let manifest = Manifest {
         gaps: BTreeSet::from(["pods | <b>\u{1b}[2J could not be listed".to_owned()]),

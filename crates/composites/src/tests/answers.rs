@@ -51,7 +51,7 @@ fn a_child_is_tied_to_its_parent() {
 }
 
 #[test]
-fn a_field_that_is_not_named_any_more_is_a_change_and_so_is_what_others_changed() {
+fn removed_field_and_drift_are_changes_of_child() {
     let mut world = World::new(InPlace);
     let mut both = map("a", "x");
     both["data"]["more"] = json!("y");
@@ -99,7 +99,7 @@ fn two_subjects_of_one_name_are_two() {
 }
 
 #[test]
-fn what_cannot_be_a_child_is_named_and_nothing_is_changed() {
+fn invalid_child_is_named_and_nothing_is_changed() {
     let mut world = World::new(InPlace);
     world.answers(&json!({"children": [map("a", "x")]}));
     world.pass(at(0));
@@ -219,7 +219,7 @@ fn the_status_is_the_functions_with_the_generation_and_one_condition_of_each_typ
 }
 
 #[test]
-fn a_parent_is_looked_at_again_when_the_function_or_the_declaration_or_the_parent_says() {
+fn parent_is_requeued_as_function_declaration_or_spec_requires() {
     let seconds = |world: &World| {
         world
             .plan(at(0))

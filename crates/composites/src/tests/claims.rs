@@ -40,7 +40,7 @@ fn tempted(authors: &[&str], metadata: &Value) -> World {
 }
 
 #[test]
-fn what_is_selected_is_adopted_if_each_author_may_change_and_delete_it() {
+fn selected_object_is_adopted_if_each_author_may_update_and_delete_it() {
     let mut world = tempted(&["alice", "bob"], &json!({}));
     let wants = asked(&world, at(0));
     let [want] = wants.as_slice() else {
@@ -103,7 +103,7 @@ fn object_that_names_the_parent_is_adopted_and_one_that_names_another_is_not() {
 }
 
 #[test]
-fn composite_that_adopts_as_the_original_asks_nobody() {
+fn composite_adopting_like_original_requires_no_review() {
     let mut world = tempted(&[], &json!({}));
     let as_original = ["fleets".to_owned()];
     world.composite.declared = world.composite.declared.adopting(&as_original);
@@ -114,7 +114,7 @@ fn composite_that_adopts_as_the_original_asks_nobody() {
 }
 
 #[test]
-fn what_hands_out_rights_or_is_of_oz_is_adopted_with_no_configuration() {
+fn objects_that_hand_out_rights_or_belong_to_oz_are_never_adopted() {
     for (group, plural, metadata) in [
         ("rbac.authorization.k8s.io", "roles", json!({})),
         ("rbac.authorization.k8s.io", "rolebindings", json!({})),
@@ -147,7 +147,7 @@ fn what_hands_out_rights_or_is_of_oz_is_adopted_with_no_configuration() {
 
 /// A selector may match every object.
 #[test]
-fn one_pass_asks_about_a_few_objects() {
+fn pass_reviews_limited_number_of_selected_objects() {
     let mut world = tempted(&["alice"], &json!({}));
     for name in 0..100 {
         let name = format!("b{name}");
@@ -175,7 +175,7 @@ fn nothing_is_adopted_before_the_parent_is_known_to_live() {
 }
 
 #[test]
-fn what_is_not_selected_any_more_is_let_go_and_what_others_control_is_theirs() {
+fn unselected_child_is_disowned_and_foreign_child_is_left() {
     let mut world = selecting();
     world.stray(
         json!({"name": "mine", "namespace": "dev", "uid": "a", "ownerReferences": owned("parent")}),

@@ -34,7 +34,7 @@ fn a_child_goes_at_the_nanosecond_that_the_preview_named_though_the_function_fai
 }
 
 #[test]
-fn what_is_over_asks_nobody() {
+fn expired_children_are_deleted_without_lookups() {
     for mode in [Mode::Run, Mode::Ends, Mode::Leave] {
         let mut world = ending(at(10));
         world.composite.mode = mode;
@@ -85,7 +85,7 @@ fn a_statement_of_another_child_parent_or_hand_is_none() {
 }
 
 #[test]
-fn child_whose_end_an_earlier_release_sealed_is_over() {
+fn child_with_seal_of_earlier_release_is_expired() {
     let world = ending(at(10));
     let keys = &world.composite.keys;
     let mut child = world.live[0].clone();
@@ -105,7 +105,7 @@ fn child_whose_end_an_earlier_release_sealed_is_over() {
 }
 
 #[test]
-fn a_parent_or_a_composite_that_goes_takes_what_ends_with_it() {
+fn deleted_parent_or_composite_deletes_expiring_children() {
     let mut world = ending(at(10));
     world.facts = Default::default();
     world.parent.metadata.deletion_timestamp = Some(time());
@@ -145,7 +145,7 @@ fn instants_from_now_on_are_found_wherever_an_author_may_write_them() {
 }
 
 #[test]
-fn a_status_that_tells_the_time_makes_no_other_answer_but_one_that_tells_a_phase_does() {
+fn times_in_status_are_ignored_in_comparison_and_phases_are_not() {
     let answer = |phase: &str, at: jiff::Timestamp| {
         json!({
             "children": [{"kind": "Bed"}],

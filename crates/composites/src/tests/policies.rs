@@ -51,7 +51,7 @@ fn several_policies_are_another_one_when_any_of_them_is() {
 }
 
 #[test]
-fn a_parent_that_told_without_a_child_has_not_told_yet() {
+fn parent_report_that_misses_child_does_not_count() {
     let report = Report {
         parent: "dev/one".to_owned(),
         seen: BTreeSet::from(["known".to_owned()]),
@@ -69,7 +69,7 @@ fn a_parent_that_told_without_a_child_has_not_told_yet() {
 }
 
 #[test]
-fn a_guarded_parent_tells_which_children_it_knows_of() {
+fn guarded_parent_reports_known_children() {
     let mut world = World::new(Method::InPlace);
     world.answers(&json!({"children": [map("a", "x"), map("b", "x")]}));
     world.pass(at(0));

@@ -36,7 +36,7 @@ fn declared(change: impl FnOnce(&mut Value)) -> Declared {
 }
 
 #[test]
-fn what_is_not_said_has_its_default() {
+fn rego_controller_uses_defaults_for_omitted_fields() {
     let declared = declared(|_| {});
     let policy = declared.policies().next().unwrap();
     assert_eq!(
@@ -240,7 +240,7 @@ fn text(at: Timestamp) -> Value {
 }
 
 #[test]
-fn a_window_opens_and_closes_to_the_nanosecond_whatever_the_policy_says() {
+fn rego_window_opens_and_closes_to_nanosecond_despite_policy() {
     let mut world = windowed(text(at(10)), text(at(20)));
     assert!(world.pass(at(10) - NANOSECOND).is_empty());
     assert_eq!(world.plan(at(9)).wake, Some(at(10)));
@@ -329,7 +329,7 @@ fn differing() -> World {
 }
 
 #[test]
-fn a_dry_run_tells_and_writes_nothing() {
+fn dry_run_reports_and_writes_nothing() {
     let mut world = differing();
     world.composite.mode = Mode::DryRun;
     let report = told(&world, at(1));
@@ -369,7 +369,7 @@ fn a_guarded_pass_deletes_nothing_that_the_policy_does_not_name() {
 }
 
 #[test]
-fn a_policy_that_nobody_has_counted_yet_does_nothing_but_ends() {
+fn uncounted_policy_causes_no_steps_except_expiry() {
     let answered_by = |world: &mut World, policy: &str| {
         if let Some(Ok(called)) = &mut world.facts.called {
             called.policy = Some(policy.to_owned());
@@ -410,7 +410,7 @@ fn report(parent: &str, deletes: usize) -> (String, Report) {
 }
 
 #[test]
-fn a_tally_is_complete_when_all_have_told_and_is_bounded() {
+fn tally_is_complete_with_all_reports_and_is_bounded() {
     let reports = [report("a", 7), report("gone", 90)].into();
     let tally = Tally::of(None, ["a", "b"], &reports);
     assert!(!tally.complete && !tally.is_within(1_000));

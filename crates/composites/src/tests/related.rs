@@ -105,7 +105,7 @@ fn by_the_first_version_a_parent_in_a_namespace_sees_no_other() {
 }
 
 #[test]
-fn an_answer_that_makes_no_sense_says_where() {
+fn invalid_related_resources_are_reported_with_path() {
     let names = json!({"names": ["a"], "labelSelector": {}});
     let many = vec![json!({"apiVersion": "v1", "resource": "configmaps"}); MOST_RULES + 1];
     for (answer, expected) in [

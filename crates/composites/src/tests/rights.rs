@@ -140,7 +140,7 @@ fn obstacle(world: &World, now: Timestamp) -> (&'static str, String) {
 }
 
 #[test]
-fn a_binding_is_made_if_whoever_made_its_parent_may_bind_the_role() {
+fn binding_is_created_if_author_of_parent_may_bind_role() {
     let mut world = world(Method::Recreate);
     world.answers(&json!({"children": [binding("view", "bob")]}));
     let wants = asked(&world, at(1));
@@ -155,7 +155,7 @@ fn a_binding_is_made_if_whoever_made_its_parent_may_bind_the_role() {
 }
 
 #[test]
-fn who_may_not_do_it_themselves_gets_it_by_no_function() {
+fn author_without_rights_gets_none_through_function() {
     let lacking = Found {
         lacks: Ok(Some("alice".to_owned())),
         ..fine()
@@ -185,7 +185,7 @@ fn found_again(world: &mut World, answer: &Found) {
 }
 
 #[test]
-fn the_list_and_the_danger_of_a_role_hold_whoever_asks() {
+fn bindable_list_and_role_danger_apply_to_all_authors() {
     let dangerous = |rules| Found {
         rules: Ok(Some(rules)),
         ..fine()
@@ -235,7 +235,7 @@ fn the_list_and_the_danger_of_a_role_hold_whoever_asks() {
 }
 
 #[test]
-fn nobody_hands_anything_out_whose_hand_is_not_proven() {
+fn function_hands_out_no_rights_without_proven_author() {
     type Change = fn(&mut World);
     let cases: [(&str, Change, &str); 7] = [
         (
@@ -297,7 +297,7 @@ fn the_status_and_what_oz_writes_need_no_new_stamp() {
 }
 
 #[test]
-fn everybody_who_changed_a_parent_must_be_allowed_to() {
+fn each_author_of_parent_is_reviewed_for_rights() {
     let mut world = world(Method::InPlace);
     world.parent.data["spec"]["who"] = json!("carol");
     world.parent.metadata.creation_timestamp = Some(Time(at(-86_400)));
@@ -319,7 +319,7 @@ fn everybody_who_changed_a_parent_must_be_allowed_to() {
 }
 
 #[test]
-fn what_is_refused_leaves_what_was_given_before_and_its_end() {
+fn rejected_change_keeps_existing_child_and_its_expiry() {
     for method in [Method::Recreate, Method::InPlace] {
         let mut world = world(method);
         let until = (at(100), json!({"children": []}));
@@ -359,7 +359,7 @@ fn other_children_are_made_though_one_is_refused_and_it_is_judged_again() {
 }
 
 #[test]
-fn what_nobody_can_judge_is_refused() {
+fn child_that_cannot_be_judged_is_rejected() {
     let mut aggregated = role("get", "pods");
     aggregated["aggregationRule"] = json!({"clusterRoleSelectors": []});
     let mut nameless = binding("view", "bob");
@@ -537,7 +537,7 @@ fn child_of_a_privileged_kind_is_written_if_its_authors_may_write_it() {
 }
 
 #[test]
-fn other_children_are_written_for_everybody() {
+fn children_without_rights_are_written_for_any_author() {
     let account = json!({"spec": {"template": {"spec": {"serviceAccountName": "default"}}}});
     let none = json!({});
     for (version, kind, plural, content) in [
@@ -600,7 +600,7 @@ fn child_of_a_privileged_kind_is_changed_and_deleted_if_its_authors_may() {
 
 /// An object that only grants rights is deleted without a check of the authors, so that no right outlives its parent.
 #[test]
-fn deletion_of_what_gives_rights_asks_nobody() {
+fn deletion_of_rights_requires_no_review() {
     let mut bound = world(Method::InPlace);
     bound.answers(&json!({"children": [binding("view", "bob")]}));
     found(&mut bound, at(1), &fine());

@@ -82,7 +82,7 @@ fn now_text(now: Timestamp) -> String {
 }
 
 #[test]
-fn what_is_remembered_is_bounded() {
+fn remembered_passes_are_bounded() {
     let mut world = settled();
     let mut passes = Passes::default();
     let change = change(&mut world, "x").unwrap();
@@ -139,7 +139,7 @@ fn a_pass_with_a_cause_begins_anew() {
 }
 
 #[test]
-fn who_asks_to_be_asked_again_is_heeded_up_to_once_a_second() {
+fn resync_requested_by_function_is_limited_to_once_per_second() {
     let is_slowed = |asked: f64, millis: i64| {
         let mut world = settled();
         let mut passes = Passes::default();

@@ -85,7 +85,7 @@ pub(super) fn ends_only(run: Option<Run>) {
 }
 
 #[test]
-fn one_that_is_right_and_permitted_runs() {
+fn valid_and_permitted_composite_runs() {
     let (plan, status, run) = decide(&controller(|_| {}), Some(survey()));
     for type_ in ["Accepted", "Permitted", "Running"] {
         assert_eq!(status[type_][0], "True", "{status}");
@@ -95,7 +95,7 @@ fn one_that_is_right_and_permitted_runs() {
 }
 
 #[test]
-fn what_it_needs_to_know_is_asked_only_of_what_makes_sense() {
+fn composite_is_surveyed_only_if_spec_is_valid() {
     let asked =
         |object: &CompositeController| composites().decide(at(0), object, &None, &[]).question();
     assert!(asked(&controller(|_| {})).is_some());
@@ -145,7 +145,7 @@ fn all_that_is_wrong_is_said_by_field() {
 }
 
 #[test]
-fn a_missing_right_is_told_as_a_rule_and_what_ends_goes_on_ending() {
+fn missing_right_is_reported_as_rule_and_expiry_continues() {
     let declared = Declared::of(&controller(|_| {})).unwrap();
     let mut found = survey();
     let mut lacks = needs(&declared, true);
@@ -168,7 +168,7 @@ fn a_missing_right_is_told_as_a_rule_and_what_ends_goes_on_ending() {
 }
 
 #[test]
-fn one_that_names_an_account_runs_as_that_if_it_is_listed() {
+fn composite_runs_as_named_account_if_listed() {
     let named = |account: &str| {
         controller(|composite| {
             composite["metadata"]["annotations"] = json!({"oz.wizardofoz.co/run-as": account});
@@ -192,7 +192,7 @@ fn one_that_names_an_account_runs_as_that_if_it_is_listed() {
 }
 
 #[test]
-fn one_without_the_labels_of_this_installation_is_let_go_of() {
+fn composite_without_installation_labels_is_released() {
     let here = || composites::<CompositeController>().selecting([("group".into(), "one".into())]);
     let plan = |object: &CompositeController, survey: Option<Survey>| {
         let decision = here().decide(at(0), object, &survey, &[]).decided();
@@ -268,7 +268,7 @@ fn annotations_say_what_the_kind_has_no_fields_for() {
 }
 
 #[test]
-fn one_that_oz_serves_itself_does_not_run() {
+fn composite_of_native_kind_does_not_run() {
     let native = controller(|composite| {
         composite["spec"]["parentResource"] =
             json!({"apiVersion": "example.com/v1", "resource": "transientrolebindings"});
@@ -279,7 +279,7 @@ fn one_that_oz_serves_itself_does_not_run() {
 }
 
 #[test]
-fn one_whose_children_may_end_is_held_until_they_have() {
+fn composite_with_expiring_children_is_held_until_they_are_gone() {
     let mut found = survey();
     found.policy = Some(Ok(PolicyFound {
         digest: "d".to_owned(),

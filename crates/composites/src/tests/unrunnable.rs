@@ -76,7 +76,7 @@ fn parents_without_a_status_are_let_go_of() {
 }
 
 #[test]
-fn one_that_cannot_be_run_still_comes_to_its_ends_after_a_restart() {
+fn invalid_composite_still_ends_children_after_restart() {
     let invalid = |composite: &mut serde_json::Value| {
         composite["spec"]["endpointConfigs"] = json!([{"host": "a"}]);
         composite["spec"]["hooks"]["sync"]["webhook"]["caBundle"] = json!({"inline": "x"});
@@ -110,7 +110,7 @@ fn one_that_cannot_be_run_still_comes_to_its_ends_after_a_restart() {
 }
 
 #[test]
-fn one_that_finalizes_by_http_holds_parents_and_is_held() {
+fn composite_with_http_finalize_hook_is_held() {
     let holds = |plan: &Plan| {
         let mut steps = plan.steps();
         steps.any(|step| matches!(step, Step::Hold(name) if name == FINALIZER))

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_author_is_known_of_what_they_wrote_and_of_nothing_else() {
+    fn author_note_proves_author_of_same_content_only() {
         let bob = Requester {
             user: "bob".into(),
             uid: "u-2".into(),

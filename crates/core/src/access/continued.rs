@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ones_own_is_as_what_is_not_there() {
+    fn extension_of_foreign_request_is_refused_like_missing_request() {
         let none = Some("ExtendsNotOwned");
         assert_eq!(refusal(&alice(), None, None), none);
         for (user, uid) in [("bob", "u-1"), ("alice", "u-2"), ("alice", "")] {
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_or_was_never_granted_is_not_continued() {
+    fn ended_or_ungranted_request_is_not_extended() {
         type Change = fn(&mut ExecAccessRequest);
         let status = |first: &mut ExecAccessRequest, phase, until| {
             let status = first.status.as_mut().unwrap();

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn membership_of_one_group_or_being_named_lets_in_and_nothing_else_does() {
+    fn listed_group_or_user_is_permitted_and_others_are_refused() {
         for (user, groups, refused) in [
             ("alice", &["devs"][..], None),
             ("alice", &["system:authenticated", "admins"], None),

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_hold_is_passed_over_for_a_while_and_a_namespace_full_of_it_gets_none() {
+    fn foreign_role_names_are_skipped_for_one_minute() {
         let mut names = RoleNames::default();
         let first = names.take("a", at(0), &[], never).unwrap();
         assert!(names.is_taken(&first, at(0)));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_before_is_not_handed_out() {
+    fn known_role_name_is_not_taken_by_another_request() {
         let mut names = RoleNames::default();
         let wanted = RoleNames::default().take("a", at(0), &[], never).unwrap();
         names.note("b", &wanted);

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_names_the_requester_of_its_own_request() {
+    fn stamp_names_requester_of_its_request() {
         assert_eq!(check(&stamp(), |_| ()).unwrap(), stamp().requester);
     }
 
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_forged_stamp_is_told_apart() {
+    fn missing_stamp_is_distinguished_from_forged_stamp() {
         let kind = "ExecAccessRequest";
         assert_eq!(
             verify(&keys(), kind, &metadata(None), "sha256:1")

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pods_whose_owner_chain_leads_to_the_workload_qualify() {
+    fn pod_qualifies_only_with_owner_chain_to_workload() {
         let direct = ready("direct", "deploy");
         let through_set = ready("through", "set");
         let foreign_set = ready("foreign", "other");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_not_there_is_named_beside_those_that_are() {
+    fn missing_pod_is_reported_with_existing_pods() {
         let workload = deployment((0..9).map(|n| ready(&format!("web-{n}"), "set")).collect());
         let failure = workload.choose("r", Some("gone")).unwrap_err();
         assert_eq!(failure.reason, "PodNotFound");

@@ -177,7 +177,7 @@ fn the_pod_template_of_every_kind_of_target_is_found() {
 }
 
 #[test]
-fn what_is_not_there_or_cannot_be_told_from_others_is_said() {
+fn missing_workload_or_selector_is_reported() {
     use TargetKind::{Deployment, Rollout};
     let everything = json!({"selector": {}, "template": template("one")});
     let dangling = json!({"workloadRef": {"kind": "Deployment", "name": "gone"}});

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_grant_gives_for_its_pod_is_found_however_it_is_written() {
+    fn rule_that_copies_grant_is_found_in_any_spelling() {
         for (resources, verbs, names, expected) in [
             (
                 &["pods/exec"][..],
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn what_can_only_be_read_is_no_way_in() {
+    fn grant_of_logs_only_has_no_copies() {
         let mut logs = grant();
         logs.operations = vec![Operation::Log];
         assert!(copied(&[rule(&["*"], &["*"], &["db-0"])], &logs).is_empty());
     }
 
     #[test]
-    fn every_way_into_pods_is_told() {
+    fn all_ways_into_pods_are_listed() {
         let all = entries(&rule(&["*"], &["*"], &[]));
         assert_eq!(all.len(), 10);
         let edit = entries(&rule(

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_before_is_not_added() {
+    fn existing_ephemeral_container_is_not_reported_as_added() {
         let one = json!({"name": "a", "image": "x"});
         let two = json!({
             "name": "b", "image": "y", "targetContainerName": "app", "command": ["sh"], "args": ["-c", "id"],

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_cost_without_end_is_not_even_parsed() {
+    fn costly_connection_policy_is_rejected_before_parsing() {
         for (policy, excess) in [
             ("x".repeat(MAX_BYTES + 1), Excess::TooLarge),
             ("(".repeat(500), Excess::TooDeep),

@@ -468,7 +468,7 @@ fn attempt<'a>(
 }
 
 #[test]
-fn a_grant_that_goes_through_the_gate_lets_in_the_gate_alone_and_only_with_its_ticket() {
+fn grant_through_gate_admits_gate_with_session_token_only() {
     let gate: GateAccount = "oz-system/oz-gate".parse().unwrap();
     let mut through = grant();
     through.sessions.gate = Some(gate.clone());

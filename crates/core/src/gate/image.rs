@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_named_whole_or_as_what_is_below_something() {
+    fn image_pattern_matches_exact_name_or_prefix() {
         for (pattern, image, good) in [
             ("busybox", "busybox", true),
             ("busybox", "busybox:1", false),

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_opens_the_readiness_gates_of_the_workload() {
+    fn readiness_gates_of_workload_are_dropped_from_access_pod() {
         let gates = json!({"readinessGates": [{"conditionType": "example.com/in-service"}]});
         let pod = rendered(gates, json!({}));
         assert_eq!(pod.spec.get("readinessGates"), None);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_that_are_gone_are_told_where_the_pod_is_to_read_them() {
+    fn missing_labels_are_noted_for_downward_api_volumes() {
         let reads = |path: &str| json!({"fieldRef": {"fieldPath": path}, "path": "labels"});
         let volumes = json!({"volumes": [
             {"name": "all", "downwardAPI": {"items": [reads("metadata.labels")]}},

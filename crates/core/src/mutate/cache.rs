@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_rendered_is_not_tried_again() {
+    fn failed_rendering_is_cached() {
         let cache = RenderCache::default();
         let pod = access_pod(json!({"defaultContainerName": "none"}));
         let failed = || cache.render("a", &pod, Some(&versioned("uid/1")));

@@ -72,14 +72,14 @@ fn the_pod_template_of_a_cron_job_is_in_that_of_its_jobs() {
 }
 
 #[test]
-fn what_a_job_restarts_on_failure_is_not_started_again() {
+fn restart_policy_on_failure_of_job_becomes_never() {
     let mut template = plain();
     template["spec"]["restartPolicy"] = json!("OnFailure");
     assert_eq!(rendered(template, json!({})).spec["restartPolicy"], "Never");
 }
 
 #[test]
-fn what_is_said_of_a_claim_follows_from_its_access_modes() {
+fn note_about_claim_follows_from_its_access_modes() {
     let notes = |modes: Option<&[&str]>, reads: bool| -> String {
         let mut template = plain();
         let claim = json!({"claimName": "data", "readOnly": reads});
@@ -305,7 +305,7 @@ fn a_patch_cannot_nest_deeper_than_can_be_read_again() {
 }
 
 #[test]
-fn the_work_of_a_patch_is_counted_whatever_comes_out() {
+fn patch_work_is_limited_regardless_of_result() {
     let large = json!("x".repeat(30_000));
     let there = json!({"op": "add", "path": "/metadata/annotations", "value": {"a": large}});
     let with = |again: Value| {
@@ -429,7 +429,7 @@ proptest! {
     /// Checks for any requests of a pod that its limits stay below the ceiling, that every container has a
     /// limit, and that every container keeps its requests.
     #[test]
-    fn what_is_let_through_is_limited_and_below_the_ceiling(
+    fn limited_pod_has_limits_below_ceiling_and_keeps_requests(
         asked in proptest::collection::vec((proptest::option::of(0_i64..2000), proptest::option::of(0_i64..1000), 0_u8..3), 1..6),
         ceiling in 1_i64..4000,
     ) {

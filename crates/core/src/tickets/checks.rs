@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_and_named() {
+    fn invalid_ticket_check_is_rejected_with_field() {
         let long = format!("https://jira.test/{{ticket}}{}", "x".repeat(MAX_URL));
         for url in [
             "https://{ticket}/",

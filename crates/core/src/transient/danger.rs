@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_rights_or_runs_as_somebody_else_is_not_written_in_a_window() {
+    fn verbs_that_give_lasting_rights_are_dangerous() {
         for &(group, resources, verbs) in LASTING {
             for resource in resources {
                 for verb in verbs {

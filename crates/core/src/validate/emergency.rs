@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_could_use_or_review_is_refused() {
+    fn emergency_without_users_or_reviewers_is_rejected() {
         type Change = fn(&mut EmergencyConfig);
         let changes: [(Change, Option<&str>); 14] = [
             (|_| {}, None),

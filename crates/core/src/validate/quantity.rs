@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_none() {
+    fn invalid_quantity_is_rejected() {
         for text in [
             "", "+", ".", "-.", "1..2", "1.2.3", "x", "1x", "1K", "1KiB", "Mi", "1 Gi", " 1", "1e",
             "1e1.5", "1mm", "--1", "1,5", "\u{661}",

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_takes_access_away_goes_first_as_long_as_it_queues() {
+    async fn urgent_writes_precede_ordinary_writes_while_queued() {
         let lines = WriteSlots::new(1);
         let first = lines.take(Priority::Urgent).await;
         let mut second = Box::pin(lines.take(Priority::Urgent));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_gives_way_for_ever() {
+    async fn ordinary_write_gives_way_for_limited_time() {
         let lines = WriteSlots::new(1);
         let _due = lines.take(Priority::Urgent).await;
         let began = tokio::time::Instant::now();

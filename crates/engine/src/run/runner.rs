@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_without_a_failure_is_looked_at_again_at_its_wake_only() {
+    fn successful_plan_is_requeued_at_its_wake_only() {
         for wake in [None, Some(11)] {
             let next = next(&passed(wake, None), 0, Lane::Ordinary);
             assert_eq!(next.wake, Wake::At(wake.map(at)));

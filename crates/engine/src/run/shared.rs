@@ -88,7 +88,7 @@ mod tests {
     use crate::run::queue::{Next, Wake};
 
     #[test]
-    fn what_changes_while_a_start_looks_at_everything_is_not_lost() {
+    fn change_during_initial_listing_is_not_lost() {
         let shared = Shared::new(4);
         shared.push("early", Lane::Ordinary);
         assert!(shared.wants(Lane::Urgent) && !shared.wants(Lane::Ordinary));

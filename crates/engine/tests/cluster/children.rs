@@ -84,7 +84,7 @@ async fn a_changed_desire_is_applied_and_a_foreign_label_is_kept() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_that_somebody_deletes_is_planned_anew() -> Result<()> {
+async fn deleted_child_is_recreated() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "deleted", async |namespace| {
         let engine = run(cluster, "engine-deleted", namespace).await?;
@@ -145,7 +145,7 @@ async fn an_object_that_does_not_decode_or_breaks_the_plan_stops_no_other() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_is_looked_at_again_when_what_it_needs_appears() -> Result<()> {
+async fn object_is_reconciled_when_required_object_appears() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "related", async |namespace| {
         let engine = run(cluster, "engine-related", namespace).await?;
@@ -168,7 +168,7 @@ async fn an_object_is_looked_at_again_when_what_it_needs_appears() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transition_is_told_once_as_an_event() -> Result<()> {
+async fn transition_is_reported_as_single_event() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "events", async |namespace| {
         let engine = run(cluster, "engine-events", namespace).await?;

@@ -34,7 +34,7 @@ async fn children_go_when_their_object_is_deleted() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn children_of_an_object_deleted_while_nobody_watched_go_at_the_start() -> Result<()> {
+async fn children_of_object_deleted_during_downtime_are_removed_at_start() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "orphan", async |namespace| {
         let admin = cluster.client("admin").await?;
@@ -61,7 +61,7 @@ async fn children_of_an_object_deleted_while_nobody_watched_go_at_the_start() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_object_made_anew_under_its_name_gets_children_of_its_own() -> Result<()> {
+async fn recreated_object_gets_new_children() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "anew", async |namespace| {
         let engine = run(cluster, "engine-anew", namespace).await?;

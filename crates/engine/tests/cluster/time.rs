@@ -49,7 +49,7 @@ async fn children_exist_until_the_instant_and_cost_three_writes_each_way() -> Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_overdue_at_the_start_is_ended_before_anything_is_begun() -> Result<()> {
+async fn overdue_objects_are_ended_at_restart_before_new_ones_begin() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "overdue", async |namespace| {
         let admin = cluster.client("admin").await?;

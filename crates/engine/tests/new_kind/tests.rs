@@ -28,7 +28,7 @@ fn pass(second: i64, freeze: &mut Freeze, live: &mut Vec<Live>) -> Vec<Record> {
 }
 
 #[test]
-fn it_lasts_until_the_agreed_instant_unless_somebody_meddles() {
+fn freeze_lasts_until_expiry_unless_drift_is_detected() {
     for (end, meddled, reason) in [(60, false, "Expired"), (59, true, "DriftDetected")] {
         let (mut freeze, mut live) = (freeze("1m"), Vec::new());
         assert_eq!(pass(1, &mut freeze, &mut live)[0].reason, "Success");

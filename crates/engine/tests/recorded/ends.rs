@@ -147,7 +147,7 @@ async fn an_effect_is_tried_again_under_its_key_and_its_answer_reaches_the_statu
 }
 
 #[tokio::test]
-async fn an_effect_for_a_port_that_nobody_registered_ends_the_plan() {
+async fn effect_for_unregistered_port_ends_plan() {
     let (mock, run) = ends_with_an_effect(None);
     // The outer child remains: it is unknown whether the work that it represents is done.
     mock.expect_status(json!({"phase": "Failed", "reason": "UnknownPort", "children": 1}));
@@ -172,14 +172,14 @@ fn observed_for_ever(mock: &Mock, until: Timestamp) {
 }
 
 #[tokio::test]
-async fn what_is_due_is_ended_although_an_observation_hangs() {
+async fn due_object_is_ended_although_observation_hangs() {
     let mock = Mock::default();
     observed_for_ever(&mock, Timestamp::now());
     mock.run().finish().await;
 }
 
 #[tokio::test]
-async fn what_becomes_due_while_an_observation_hangs_is_ended() {
+async fn object_due_during_hanging_observation_is_ended() {
     let mock = Mock::default();
     // The pass begins long before that instant, and its observation would end long after.
     observed_for_ever(&mock, Timestamp::now() + SignedDuration::from_secs(3));

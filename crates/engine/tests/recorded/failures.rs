@@ -19,7 +19,7 @@ use crate::objects::{BOX_STATUS, BOXES, MAPS, OUTER, SECRETS, open, stored, time
 use crate::timebox::Timeboxes;
 
 #[tokio::test]
-async fn a_failed_step_ends_the_plan_is_told_once_and_tried_again() {
+async fn failed_step_ends_plan_is_reported_once_and_retried() {
     let mock = Mock::default();
     mock.list(BOXES, json!([timebox(900)]));
     let busy = || status(503, "ServiceUnavailable", "try again");
@@ -56,7 +56,7 @@ async fn a_foreign_object_of_the_same_name_is_a_conflict_and_never_written() {
 }
 
 #[tokio::test]
-async fn what_the_api_server_rejects_is_not_sent_again_until_something_changes() {
+async fn rejected_write_is_not_repeated_until_object_changes() {
     let mock = Mock::default();
     mock.list(BOXES, json!([timebox(900)]));
     let invalid = status(422, "Invalid", "data: too long");
@@ -221,7 +221,7 @@ async fn a_leader_that_could_not_renew_in_time_writes_nothing_and_records_nothin
 }
 
 #[tokio::test]
-async fn a_renewal_whose_answer_was_lost_is_made_again_at_once() {
+async fn lease_renewal_with_lost_response_is_repeated_at_once() {
     let leases = "/apis/coordination.k8s.io/v1/namespaces/oz/leases";
     let lease = format!("{leases}/{}", names::LEASE);
     let held = |holder: &'static str, version: &'static str| {

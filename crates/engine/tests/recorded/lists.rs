@@ -67,7 +67,7 @@ async fn objects_that_cannot_be_listed_end_by_what_their_children_carry() {
 }
 
 #[tokio::test]
-async fn what_is_not_over_stays_while_its_object_is_not_known_and_goes_on_when_it_is() {
+async fn unexpired_children_are_kept_while_parent_is_unknown() {
     let mock = Mock::default();
     mock.refused(BOXES, 500);
     mock.list(BOXES, json!([lasting(FUTURE)]));
@@ -123,7 +123,7 @@ fn without_needs(until: &str) -> Mock {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_over_at_a_start_waits_for_no_list_of_another_kind() {
+async fn expired_object_ends_at_start_without_waiting_for_other_lists() {
     let began = Instant::now();
     without_needs(PAST).run().finish().await;
     let took = began.elapsed();
@@ -131,7 +131,7 @@ async fn what_is_over_at_a_start_waits_for_no_list_of_another_kind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_over_soon_after_a_start_waits_for_no_list_of_another_kind() {
+async fn object_expiring_after_start_ends_without_waiting_for_other_lists() {
     let began = Instant::now();
     let clock = move || Timestamp::UNIX_EPOCH + began.elapsed();
     let running = without_needs("1970-01-01T00:00:03Z").run_at(

@@ -36,7 +36,7 @@ async fn children_are_created_stage_by_stage_and_then_the_status_is_written_once
 }
 
 #[tokio::test]
-async fn a_pass_that_a_plan_asks_for_follows_at_once_and_one_status_tells_of_both() {
+async fn pass_requested_by_plan_follows_at_once_with_single_status() {
     let mock = Mock::default();
     mock.list(BOXES, json!([timebox(900)]));
     mock.expect_create(MAPS, "outer-uid");
@@ -73,7 +73,7 @@ async fn a_pass_that_failed_is_followed_by_none_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_as_it_should_be_is_not_written() {
+async fn unchanged_children_are_not_written() {
     let mock = Mock::default();
     let mut settled = timebox(900);
     settled["status"] = open();
@@ -220,7 +220,7 @@ async fn no_stage_begins_after_the_end_that_a_slow_server_let_pass() {
 }
 
 #[tokio::test]
-async fn what_only_takes_away_goes_on_however_slow_the_server_is() {
+async fn plan_that_only_deletes_continues_on_slow_server() {
     let mock = overdue();
     let at = |time: &str| time.parse::<Timestamp>().expect("a time");
     let clock = SetClock(Arc::new(Mutex::new(at("2026-11-21T11:00:00Z"))));
@@ -359,7 +359,7 @@ async fn an_object_that_deletes_itself_goes_by_uid_and_gets_no_status() {
 }
 
 #[tokio::test]
-async fn an_owner_is_added_beside_the_others_and_only_if_it_is_not_there() {
+async fn owner_is_added_to_existing_owners_only_if_missing() {
     let mock = Mock::default();
     let mut owned = timebox(900);
     owned["spec"]["ownedBy"] = json!("owner-uid");

@@ -441,7 +441,7 @@ async fn api_server_that_breaks_off_and_client_that_closes_end_the_session() {
 }
 
 #[tokio::test]
-async fn client_is_told_why_its_session_ends_also_in_the_middle_of_a_message() {
+async fn client_receives_reason_of_session_end_within_message() {
     let mut session = Session::open(on_a_terminal()).await;
     // Half of a message in each direction.
     session.says(&frame(0x82, b"\0half")[..8]).await;
@@ -616,7 +616,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn standard_input_of_the_command_is_what_was_recorded_whatever_a_client_sends(
+    fn command_input_equals_recorded_input_for_any_client_frames(
         frames in prop::collection::vec(any_frame(), 1..10),
         cut in 1_usize..40,
     ) {

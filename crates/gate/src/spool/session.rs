@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_half_written_is_left_out() {
+    fn half_written_line_is_omitted() {
         for (bytes, whole) in [
             ("", ""),
             ("[1", ""),

@@ -285,7 +285,7 @@ async fn a_process_that_takes_up_what_another_left_may_be_killed_as_well() {
 }
 
 #[tokio::test]
-async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
+async fn recordings_are_stored_when_unavailable_store_returns() {
     let place = Directories::new();
     let storage = place.storage();
     fs::remove_dir(place.store()).unwrap();
@@ -333,7 +333,7 @@ async fn what_waits_while_the_store_is_away_is_stored_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn what_is_full_takes_nothing_and_keeps_what_it_has() {
+async fn full_spool_rejects_data_and_keeps_its_content() {
     let place = Directories::new();
     let disk = Disk::default();
     let (spool, _) = Spool::open(&place.options(1000), place.storage(), disk).unwrap();
@@ -362,7 +362,7 @@ async fn what_is_full_takes_nothing_and_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn where_something_else_is_stored_the_part_stays_as_evidence_and_others_are_stored() {
+async fn part_that_differs_from_stored_object_is_kept_as_evidence() {
     let place = Directories::new();
     let name = key("0").part(0, Form::Plain);
     let put = place.storage().put(&name, "another part".into()).await;
@@ -389,7 +389,7 @@ async fn where_something_else_is_stored_the_part_stays_as_evidence_and_others_ar
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_up_stays_and_keeps_nothing_from_the_rest() {
+async fn damaged_recording_is_left_and_others_are_recovered() {
     let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
     let damaged = ["state", "no-state", "file", "gap"];
@@ -417,7 +417,7 @@ async fn what_cannot_be_taken_up_stays_and_keeps_nothing_from_the_rest() {
 }
 
 #[tokio::test]
-async fn one_process_has_a_spool_at_a_time_and_one_recording_a_session() {
+async fn spool_is_locked_by_one_process_and_session_by_one_recording() {
     let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
     let again = Spool::open(&place.options(LIMIT), place.storage(), Disk::default());
@@ -445,7 +445,7 @@ async fn a_session_without_a_line_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_else_reads_what_waits() {
+async fn spool_files_are_accessible_to_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
     let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
@@ -553,7 +553,7 @@ async fn nothing_that_is_encrypted_is_ever_on_the_disk_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_was_left_open_before_there_were_recipients_is_encrypted_when_it_is_taken_up() {
+async fn recovered_plain_recording_is_encrypted_for_new_recipients() {
     let mut place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
     let mut recording = spool.begin(key("0"), "alice");
@@ -585,7 +585,7 @@ async fn room_is_counted_as_it_is_taken_also_where_lines_are_encrypted() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_process_left_counts_for_its_user() {
+async fn recovered_recordings_count_against_share_of_their_user() {
     for new in [Directories::new, Directories::encrypted] {
         let place = new();
         let (spool, _) = place.open(None).await.unwrap();
@@ -622,7 +622,7 @@ async fn what_an_earlier_process_left_counts_for_its_user() {
 }
 
 #[tokio::test]
-async fn share_counts_what_its_user_has_open_and_what_waits_until_it_is_stored() {
+async fn share_includes_open_and_unstored_recordings_of_user() {
     let place = Directories::new();
     let (spool, _) = place.open(None).await.unwrap();
     let mut recordings = ["0", "1"].map(|name| spool.begin(key(name), "alice"));

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_tried_less_and_less_often() {
+    fn upload_backoff_grows_to_one_minute() {
         let seconds = [0, 1, 2, 5, 6, 7, 1000, u32::MAX].map(|n| backoff(n).as_secs());
         assert_eq!(seconds, [1, 2, 4, 32, 60, 60, 60, 60]);
     }

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_takes_no_more_than_the_spool_has() {
+    fn share_of_user_is_limited_by_spool_size() {
         let usage = usage();
         let alice = usage.share(Some("alice"));
         usage.take(&alice, LIMIT).unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waiter_goes_on_when_enough_of_the_share_is_given_back() {
+    async fn waiter_resumes_when_enough_share_is_returned() {
         let usage = Arc::new(usage());
         let alice = usage.share(Some("alice"));
         usage.take(&alice, 2000).unwrap();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_stored_stays_what_it_was() {
+    async fn stored_file_is_never_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         let storage = storage(&directory);
         assert_eq!(storage.get(NAME, 100).await.unwrap(), None);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_two_who_put_the_same_one_is_told_so() {
+    async fn concurrent_puts_store_single_object() {
         let directory = tempfile::tempdir().unwrap();
         let storage = storage(&directory);
         let puts = (0..8_u8).map(|number| storage.put(NAME, Bytes::from(vec![number; 4096])));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_else_reads_what_is_stored() {
+    async fn stored_files_are_accessible_to_owner_only() {
         let directory = tempfile::tempdir().unwrap();
         let storage = storage(&directory);
         storage.put(NAME, Bytes::from("x")).await.unwrap();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_that_cannot_be_written_is_an_error_that_names_what_was_stored() {
+    async fn unwritable_directory_error_names_stored_object() {
         let directory = tempfile::tempdir().unwrap();
         let storage = storage(&directory);
         fs::write(directory.path().join("recordings/shop"), "in the way").unwrap();

@@ -102,7 +102,7 @@ fn session_without_a_terminal_is_kept_whole_where_it_must_be_recorded() {
 }
 
 #[test]
-fn what_comes_back_is_kept() {
+fn echoed_input_is_kept() {
     for (name, steps, expected) in [
         (
             "letter by letter",
@@ -238,7 +238,7 @@ fn no_time_goes_backwards() {
 }
 
 #[test]
-fn what_is_kept_of_input_is_the_templates_choice() {
+fn recorded_input_follows_template() {
     for (input, tty, expected) in [
         (RecordedInput::All, true, "secret"),
         (RecordedInput::None, true, ""),
@@ -396,7 +396,7 @@ fn the_names_of_parts_are_read_in_one_form_alone() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_with_the_line() {
+fn invalid_recording_is_rejected_with_line() {
     let mut recorder = terminal();
     recorder.passed(ms(1), Stream::Stdout, b"x");
     let good = String::from_utf8(recorder.take()).unwrap();
@@ -418,7 +418,7 @@ fn what_is_no_recording_is_refused_with_the_line() {
 
 proptest! {
     #[test]
-    fn what_was_shown_is_kept_byte_by_byte_in_whatever_pieces_it_came(
+    fn output_is_recorded_byte_by_byte_for_any_fragmentation(
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..12), 0..12),
     ) {
         let mut recorder = terminal();
@@ -562,7 +562,7 @@ fn tampered() -> Vec<(&'static str, Deed, Vec<Finding>)> {
 }
 
 #[test]
-fn whatever_is_done_to_what_is_stored_is_found() {
+fn tampering_with_stored_recording_is_detected() {
     for (what, deed, expected) in tampered() {
         let (mut parts, head) = three();
         deed(&mut parts);

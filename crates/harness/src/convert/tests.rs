@@ -145,7 +145,7 @@ fn a_line_that_is_too_long_or_no_text_is_a_message_that_says_so() {
 }
 
 #[test]
-fn what_is_made_of_much_is_little() {
+fn excessive_input_is_converted_to_bounded_events() {
     let blocks = vec![r#"{"type":"text","text":"x"}"#; 30_000].join(",");
     let many = events(&format!(
         r#"{{"type":"assistant","message":{{"content":[{blocks}]}}}}"#

@@ -59,7 +59,7 @@ fn the_oldest_go_until_the_body_fits() {
 }
 
 #[test]
-fn one_event_never_fills_a_body() {
+fn single_oversized_event_fits_into_report() {
     let mut ring = Ring::new(500);
     let mut large = event(&"\u{1}".repeat(9_999), &"\u{1}".repeat(9_999), &[]);
     large.schema_version = "\u{1}".repeat(9_999);
@@ -133,7 +133,7 @@ fn lines(text: &str) -> [String; 7] {
 
 proptest! {
     #[test]
-    fn no_text_leaves_the_workspace_in_whatever_form_it_was_said(
+    fn private_text_never_leaves_workspace_in_any_form(
         before in ".{0,300}",
         after in ".{0,300}",
         cut in any::<bool>(),
@@ -156,7 +156,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_written_is_one_line_of_json_each(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn converted_events_are_single_json_lines(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let line = Line { bytes: &bytes, was_cut: false };
         for event in convert(&line, "2026-01-02T03:04:05Z".parse().unwrap()) {
             prop_assert!(!event.line.contains('\n'));

@@ -22,7 +22,7 @@ fn a_file_is_written_out_byte_for_byte() {
 }
 
 #[test]
-fn what_an_agent_puts_in_its_place_is_not_read() {
+fn link_pipe_or_folder_is_not_read_as_file() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     fs::create_dir(root.join("folder")).unwrap();

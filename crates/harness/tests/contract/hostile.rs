@@ -164,7 +164,7 @@ fn a_result_with_too_much_in_it_is_cut_to_what_the_kubelet_keeps() {
 }
 
 #[test]
-fn files_that_nobody_can_write_to_are_said_and_left() {
+fn unwritable_files_are_reported_and_skipped() {
     let world = World::new();
     let broker = Broker::start(usual);
     let container = world.started("runtime", &broker);

@@ -11,7 +11,7 @@ use crate::broker::{Broker, usual};
 use crate::world::World;
 
 #[test]
-fn a_container_that_is_killed_goes_on_where_it_was() {
+fn killed_container_resumes_without_loss() {
     let world = World::new();
     let broker = Broker::start(usual);
     let container = world.started("runtime", &broker);

@@ -152,7 +152,7 @@ fn the_prompt_is_asked_for_until_the_broker_answers_with_the_token_as_it_is_then
 }
 
 #[test]
-fn what_the_broker_refuses_for_good_ends_the_run_with_the_reason() {
+fn run_ends_with_reason_of_permanent_broker_refusal() {
     let world = World::new();
     let refused = r#"{"code":"RunOver","message":"run team/hello is over"}"#;
     let broker = Broker::start(move |_, _| (403, refused.to_owned()));
@@ -166,7 +166,7 @@ fn what_the_broker_refuses_for_good_ends_the_run_with_the_reason() {
 }
 
 #[test]
-fn it_ends_before_there_is_a_prompt() {
+fn container_stops_before_prompt_arrives() {
     let world = World::new();
     let broker = Broker::start(|_, _| (500, String::new()));
     let container = world.start("runtime", &broker);
@@ -186,7 +186,7 @@ fn a_prompt_that_the_kubelet_mounts_is_not_asked_for() {
 }
 
 #[test]
-fn beside_a_runtime_it_only_reports() {
+fn report_mode_next_to_runtime_only_reports() {
     let world = World::new();
     let broker = Broker::start(usual);
     let container = world.started("report", &broker);
@@ -217,7 +217,7 @@ fn beside_a_runtime_it_only_reports() {
 }
 
 #[test]
-fn all_containers_of_the_pod_can_write_what_is_shared() {
+fn shared_files_are_writable_by_all_containers() {
     let world = World::new();
     let broker = Broker::start(usual);
     let container = world.started("runtime", &broker);

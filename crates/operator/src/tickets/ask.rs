@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nests_too_deep_to_be_read_says_nothing() {
+    async fn ticket_response_nested_too_deeply_gives_no_answer() {
         let server = server("https://jira.test/{ticket}", "status == 200").unwrap();
         let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
         let answer = server.judged(StatusCode::OK, Bytes::from(deep)).await;

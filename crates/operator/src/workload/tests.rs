@@ -113,7 +113,7 @@ async fn a_workload_that_is_known_is_read_from_the_cache() {
 }
 
 #[tokio::test]
-async fn where_the_cache_has_no_pod_that_can_be_used_the_list_is_current() {
+async fn pods_are_listed_anew_if_cache_has_no_usable_pod() {
     for (cached, wanted) in [
         (vec![], None),
         (vec![pod("db-0", "one", "Pending")], None),

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn instants_are_told_in_whole_seconds() {
+    fn expiry_is_shown_in_whole_seconds() {
         let status = BindingStatus {
             phase: Phase::Active,
             expires_at: "2026-01-31T09:00:00.001027227Z".parse().ok(),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said() {
+    fn invalid_bind_arguments_are_rejected_with_cause() {
         for (words, user, said) in [
             (&["view", "--for", "1h"][..], None, "nobody is to be bound"),
             (&["view"], Some("alice"), "--for"),

@@ -457,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_place_is_here_and_one_is_in_a_pod() {
+    fn copy_path_is_local_or_in_pod() {
         let path = |text: &str| text.parse::<CopyPath>().ok();
         assert_eq!(path("./a:b"), Some(CopyPath::Local("./a:b".into())));
         assert_eq!(path("/tmp/x"), Some(CopyPath::Local("/tmp/x".into())));
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked_without_its_links() {
+    fn packed_folder_is_unpacked_without_links() {
         let directory = tempfile::tempdir().unwrap();
         let from = directory.path().join("from");
         std::fs::create_dir_all(from.join("deep")).unwrap();

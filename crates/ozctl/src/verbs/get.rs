@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_word_for_ready_says_it_by_a_condition() {
+    fn readiness_falls_back_to_condition() {
         let condition = |status| json!({"conditions": [{"type": "Ready", "status": status}]});
         assert!(is_ready(&json!({"ready": true})));
         assert!(is_ready(&condition("True")));

@@ -111,7 +111,7 @@ fn answer(asked: &Asked) -> Answer {
 }
 
 #[test]
-fn what_waits_for_somebody_is_listed_and_answered() {
+fn approvals_are_listed_and_decided() {
     let lines = [
         "approvals",
         "approvals -A",

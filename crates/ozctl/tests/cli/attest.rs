@@ -55,7 +55,7 @@ fn list(stub: &Stub, format: &str, file: &str, decisions: &[(&str, &str)]) {
 }
 
 #[test]
-fn what_is_missing_is_said_and_nothing_is_recorded() {
+fn incomplete_attestation_is_rejected_and_not_recorded() {
     let stub = Stub::start(answer);
     list(&stub, "csv", "none.csv", &[("", "")]);
     list(
@@ -98,7 +98,7 @@ fn what_is_missing_is_said_and_nothing_is_recorded() {
 }
 
 #[test]
-fn what_is_decided_is_recorded_with_digests_counts_and_what_is_to_be_removed() {
+fn attestation_records_digests_counts_and_removals() {
     for format in ["csv", "json"] {
         let stub = Stub::start(answer);
         let file = format!("review.{format}");

@@ -241,7 +241,7 @@ fn answer(asked: &Asked, policy: &str) -> Answer {
 }
 
 #[test]
-fn composites_are_listed_and_what_they_do_about_a_parent_is_explained() {
+fn composites_are_listed_and_explained_for_parent() {
     let stub = Stub::start(|asked| answer(asked, POLICY));
     let lines = [
         "composites",
@@ -261,7 +261,7 @@ fn composites_are_listed_and_what_they_do_about_a_parent_is_explained() {
 }
 
 #[test]
-fn a_policy_that_does_not_compile_is_what_is_in_the_way() {
+fn explain_reports_policy_that_does_not_compile() {
     let stub = Stub::start(|asked| answer(asked, "package fleets\n\nchildren := [\n"));
     let told = told(&stub, &["explain fleets/one"]);
     assert!(
@@ -285,7 +285,7 @@ fn without_the_definition_it_is_said_what_to_switch_on() {
 }
 
 #[test]
-fn a_kind_that_cannot_be_listed_is_told_and_the_other_is_shown() {
+fn unlistable_composite_kind_is_reported_and_other_is_shown() {
     let stub = Stub::start(|asked| match asked.what.contains("compositecontrollers") {
         true => status(404, "the server could not find the requested resource"),
         false => answer(asked, POLICY),

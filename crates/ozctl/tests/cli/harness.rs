@@ -67,7 +67,7 @@ fn is_deleted(stub: &Stub) -> bool {
 }
 
 #[test]
-fn where_the_kinds_are_not_installed_it_is_said_what_to_do() {
+fn run_commands_without_installed_kinds_explain_installation() {
     for (words, code) in [
         (&["run", "submit", "-t", "echo", "--prompt", "hi"][..], 1),
         (

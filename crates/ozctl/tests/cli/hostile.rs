@@ -189,7 +189,7 @@ fn a_strange_name_is_refused_before_anything_is_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_a_token_or_a_command_line_is_said_to_be_so() {
+fn invalid_token_or_command_line_is_rejected_with_cause() {
     let stub = shop::open();
     for (words, said) in [
         (
@@ -206,7 +206,7 @@ fn what_cannot_be_a_token_or_a_command_line_is_said_to_be_so() {
 }
 
 #[test]
-fn what_others_wrote_cannot_draw_on_the_terminal() {
+fn output_escapes_control_characters_of_other_users() {
     let stub = Stub::start(|asked| {
         let (code, body) = shop::answer(asked);
         let text = body.to_string().replace("INC-42", "\\u001b[2Jroot");
@@ -275,7 +275,7 @@ fn a_lookup_that_fails_is_not_taken_for_nothing() {
 }
 
 #[test]
-fn one_name_that_is_gone_keeps_nobody_from_ending_the_others() {
+fn missing_request_does_not_prevent_revocation_of_others() {
     let stub = shop::open();
     let words = ["revoke", "alice-x7k2p", "gone", "missing", "bob-a1b2c"];
     let answer = stub.ozctl(&words).output().unwrap();

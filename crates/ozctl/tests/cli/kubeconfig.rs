@@ -151,7 +151,7 @@ fn credentials_are_the_flags_or_the_kubeconfigs() {
 }
 
 #[test]
-fn a_user_that_the_kubeconfig_does_not_have_is_nobody_to_go_on_as() {
+fn unknown_kubeconfig_user_is_rejected_before_any_request() {
     let stub = shop::open();
     for words in [
         &["templates", "--user", "bob"][..],
@@ -170,7 +170,7 @@ fn a_user_that_the_kubeconfig_does_not_have_is_nobody_to_go_on_as() {
 }
 
 #[test]
-fn who_would_ask_by_a_template_is_no_user_of_the_kubeconfig() {
+fn explain_treats_user_as_requester_not_as_kubeconfig_user() {
     let stub = shop::open();
     for (line, code, said) in [
         (
@@ -442,7 +442,7 @@ fn off_a_terminal_there_are_no_colours_nor_lines_that_are_drawn_anew() {
 }
 
 #[test]
-fn who_asks_is_said_with_a_version() {
+fn requests_have_user_agent_with_version() {
     let stub = shop::open();
     stub.ozctl(&["templates"]).output().unwrap();
     let asked = stub.asked();

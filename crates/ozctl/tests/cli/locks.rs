@@ -76,7 +76,7 @@ fn answer(asked: &Asked) -> Answer {
 }
 
 #[test]
-fn somebody_is_locked_and_unlocked() {
+fn locks_are_created_listed_and_removed() {
     let lines = [
         "locks",
         "locks -o wide",
@@ -113,7 +113,7 @@ fn nothing_is_locked() {
 }
 
 #[test]
-fn an_explanation_says_by_which_lock_somebody_is_kept_out() {
+fn explain_names_lock_that_blocks_user() {
     let said = told(
         &Stub::start(answer),
         &["explain --template shell --user alice --group devs"],

@@ -358,7 +358,7 @@ fn doctor_with_name_servers(count: usize) -> String {
 }
 
 #[test]
-fn doctor_says_that_nobody_answers_pods_that_may_ask_name_servers_alone() {
+fn doctor_reports_missing_name_servers() {
     let wrong = doctor_with_name_servers(0);
     let says =
         "WRONG   name servers: there is no pod of kube-system/k8s-app=kube-dns, so pods by pat/";
@@ -384,7 +384,7 @@ fn explain_of_another_release() {
 }
 
 #[test]
-fn a_report_names_nobody_whose_name_is_an_address() {
+fn report_anonymizes_names_that_are_addresses() {
     let stub = Stub::start(|asked| {
         let (code, body) = shop::answer(asked);
         let mut text = body.to_string();

@@ -128,7 +128,7 @@ fn a_credential_plugin_that_hangs_does_not_hang_the_shell() {
 }
 
 #[test]
-fn names_are_offered_of_what_is_there() {
+fn completion_offers_existing_names() {
     let stub = shop::open();
     let path = stub.kubeconfig(&json!({"token": "alices"}));
     let has = |words: &[&str], name: &str| {

@@ -68,7 +68,7 @@ fn answer(asked: &Asked) -> Answer {
 }
 
 #[test]
-fn what_is_to_be_looked_at_is_listed_and_written() {
+fn reviews_are_listed_and_written() {
     let lines = [
         "reviews",
         "reviews -A",

@@ -340,7 +340,7 @@ fn a_clock_that_agrees_ends_access_when_it_is_over() {
 }
 
 #[test]
-fn what_to_do_next_is_said_by_the_name_that_kubectl_knows() {
+fn next_step_names_kubectl_plugin() {
     let stub = playing(a_word);
     let plugin = stub.directory.path().join("kubectl-oz");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ozctl"), &plugin).unwrap();

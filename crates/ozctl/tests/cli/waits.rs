@@ -81,7 +81,7 @@ fn a_wait_ends_with_an_error_that_stays() {
 }
 
 #[test]
-fn a_wait_that_takes_too_long_says_what_was_wrong_and_how_to_give_it_back() {
+fn wait_timeout_reports_cause_and_revoke_command() {
     for (words, gives_back) in [
         (
             &["extend", "alice-x7k2p", "--wait=1s"][..],

@@ -36,7 +36,7 @@ fn hers(phase: &str, asked: &Asked) -> Value {
 }
 
 #[test]
-fn a_change_is_shown_once_whether_a_watch_or_a_list_tells_of_it() {
+fn change_is_shown_once_from_watch_or_list() {
     static LISTS: AtomicUsize = AtomicUsize::new(0);
     static WATCHES: AtomicUsize = AtomicUsize::new(0);
     let stub = Stub::start(|asked| {
@@ -107,7 +107,7 @@ fn a_change_is_shown_once_whether_a_watch_or_a_list_tells_of_it() {
 }
 
 #[test]
-fn that_nothing_comes_is_said_once_and_a_refusal_while_the_api_server_starts_ends_nothing() {
+fn broken_watch_is_reported_once_and_survives_temporary_refusal() {
     static WATCHES: AtomicUsize = AtomicUsize::new(0);
     let is_watch = |asked: &Asked| asked.query.contains("watch=true");
     let stub = Stub::start(move |asked| {

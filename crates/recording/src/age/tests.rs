@@ -34,7 +34,7 @@ fn bech32(prefix: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_no_recipient_is_refused_and_it_is_said_why() {
+fn invalid_recipient_is_rejected_with_cause() {
     let point = [9; 32];
     let kind = |kind: &str| KeyError::Kind(kind.to_owned());
     let bech32m =
@@ -100,7 +100,7 @@ fn what_is_no_recipient_is_refused_and_it_is_said_why() {
 }
 
 #[test]
-fn what_is_no_identity_is_refused_and_not_repeated() {
+fn invalid_identity_is_rejected_and_not_repeated() {
     let cases = [
         ("", KeyError::Foreign("AGE-SECRET-KEY-1")),
         ("hello", KeyError::Foreign("AGE-SECRET-KEY-1")),
@@ -167,7 +167,7 @@ fn files_of_identities_are_as_age_writes_them() {
 }
 
 #[test]
-fn whoever_it_is_for_decrypts_it_and_nobody_else() {
+fn file_is_decrypted_by_its_recipients_only() {
     let identities: Vec<Identity> = (0..MAX_RECIPIENTS).map(|_| identity()).collect();
     let recipients: Vec<Recipient> = identities.iter().map(Identity::recipient).collect();
     let stranger = [identity()];
@@ -199,7 +199,7 @@ fn whoever_it_is_for_decrypts_it_and_nobody_else() {
 }
 
 #[test]
-fn one_bit_that_is_flipped_and_one_byte_that_is_cut_are_found() {
+fn flipped_bit_or_truncated_byte_is_detected() {
     let one = [identity()];
     let file = encrypt(&[one[0].recipient()], b"what was seen").unwrap();
     for at in 0..file.len() * 8 {
@@ -359,7 +359,7 @@ fn malformed_headers_are_refused() {
 
 proptest! {
     #[test]
-    fn whatever_stands_there_is_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_are_rejected_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let one = [IDENTITY.parse().unwrap()];
         let file = [MAGIC, &bytes].concat();
         prop_assert!(decrypt(&file, &one).is_err());

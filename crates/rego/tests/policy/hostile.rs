@@ -93,7 +93,7 @@ fn deep_nesting_is_refused_before_it_is_parsed() {
 }
 
 #[test]
-fn what_is_nested_less_is_parsed_in_bounded_time_and_stack() {
+fn moderately_nested_policy_is_parsed_in_bounded_time_and_stack() {
     for levels in [4, 11, 40, MAX_DEPTH - 5] {
         for text in nested(levels) {
             // The compilation ends, with any result.
@@ -189,7 +189,7 @@ fn loops_that_never_end_are_stopped() {
 }
 
 #[test]
-fn one_step_makes_no_more_than_it_may() {
+fn builtin_call_is_stopped_at_work_limit() {
     for call in [
         "numbers.range(1, 1000000000000)",
         "numbers.range(-9223372036854775808, 9223372036854775807)",
@@ -222,7 +222,7 @@ fn doubling(first: &str, step: &str) -> String {
 }
 
 #[test]
-fn what_doubles_is_stopped() {
+fn doubling_value_is_stopped() {
     for (first, step) in [
         ("\"a\"", "concat(\"\", [@, @])"),
         ("\"aa\"", "replace(@, \"a\", \"aa\")"),

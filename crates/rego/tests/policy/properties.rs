@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_only_passed_on_is_not_changed(value in any_json()) {
+    fn identity_policy_returns_value_unchanged(value in any_json()) {
         let document = answer(&IDENTITY, "p.x", &json!({"value": value}), Timestamp::UNIX_EPOCH);
         prop_assert_eq!(document, value);
     }

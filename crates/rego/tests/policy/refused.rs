@@ -14,7 +14,7 @@ fn refused(text: &str) -> CompileErrors {
 }
 
 #[test]
-fn what_is_no_function_of_its_input_is_refused_by_name_and_line() {
+fn impure_builtin_is_rejected_with_name_and_line() {
     for (name, call) in [
         (
             "http.send",
@@ -179,7 +179,7 @@ fn a_function_that_calls_itself_is_refused() {
 }
 
 #[test]
-fn syntax_is_told_by_the_language_in_which_more_of_it_can_be_read() {
+fn syntax_error_is_reported_in_best_matching_language() {
     let v0 = refused("package p\n\na[x] { x := input.a }\n\nb[x] { x := }\n");
     assert_eq!(
         (v0.errors()[0].line, v0.errors()[0].reason),
@@ -192,7 +192,7 @@ fn syntax_is_told_by_the_language_in_which_more_of_it_can_be_read() {
 }
 
 #[test]
-fn each_module_that_is_wrong_is_told() {
+fn all_invalid_modules_are_reported() {
     let modules = [
         ("a.rego", "package a\nx := }"),
         ("b.rego", "package b\nx := 1"),

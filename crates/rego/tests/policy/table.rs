@@ -87,7 +87,7 @@ fn an_offset_is_honoured() {
 }
 
 #[test]
-fn the_language_is_told() {
+fn language_of_policy_is_detected() {
     assert_eq!(window().language(), Language::V0);
     let v1 = "package p\nallow contains x if some x in input.names";
     assert_eq!(compile(v1).language(), Language::V1);
@@ -103,7 +103,7 @@ fn the_language_is_told() {
 }
 
 #[test]
-fn what_has_no_value_is_undefined_and_an_empty_package_is_not() {
+fn document_without_value_is_undefined_and_empty_package_is_not() {
     let policy = compile("package p\nx := 1 if input.yes\ny := false");
     let input = json!({});
     assert!(undefined(&policy, "p.x", &input));
@@ -115,7 +115,7 @@ fn what_has_no_value_is_undefined_and_an_empty_package_is_not() {
 }
 
 #[test]
-fn modules_of_a_policy_use_each_other_in_whatever_order_they_come() {
+fn modules_reference_each_other_in_any_order() {
     let main = (
         "b.rego",
         "package p\nimport data.lib.names as n\nx := n.first(input.names)\ny := data.lib.names.first([3])",
@@ -143,7 +143,7 @@ fn two_rules_see_one_now() {
 }
 
 #[test]
-fn one_evaluation_knows_nothing_of_the_instant_of_another() {
+fn evaluation_uses_instant_of_its_call() {
     let policy = compile("package p\nnow := time.now_ns()");
     for seconds in [3, 1, 2] {
         let document = answer(
@@ -284,7 +284,7 @@ fn the_classes_of_unicode_are_known_to_patterns() {
 }
 
 #[test]
-fn a_digest_is_of_names_and_texts_in_whatever_order() {
+fn digest_covers_module_names_and_texts_in_any_order() {
     let module = |name: &str, text: &str| (name.to_owned(), text.to_owned());
     let both = [
         module("a", "package p\nx := 1"),

@@ -235,7 +235,7 @@ fn job_for_which_the_operator_does_not_vouch_is_no_runs() {
 }
 
 #[test]
-fn a_run_that_is_over_may_be_told_of_and_one_that_is_gone_may_not() {
+fn caller_of_ended_run_is_known_and_of_missing_run_is_not() {
     let run = metadata(json!({"name": "hello", "uid": "run-1"}));
     let of = owner("hello", "run-1");
     let at = |run: Option<(&ObjectMeta, Option<RunPhase>)>| standing(&us(), &of, run);

@@ -20,7 +20,7 @@ fn none() -> Vec<&'static str> {
 }
 
 #[test]
-fn a_run_that_is_wrong_in_every_way_is_told_all_of_it() {
+fn invalid_run_reports_all_faults() {
     assert_eq!(fields(&admission::run(&run(json!({})))), none());
     let mut bad = run(json!({
         "templateRef": {"name": "Not A Name"}, "workspaceRef": "../other",
@@ -86,7 +86,7 @@ fn a_run_has_one_prompt_of_at_most_256_kib() {
 }
 
 #[test]
-fn a_spec_stays_and_what_is_deleted_is_let_go() {
+fn run_and_workspace_specs_are_immutable_unless_deleted() {
     let (old, mut new) = (run(json!({})), run(json!({"model": "other"})));
     assert_eq!(fields(&admission::run_update(&old, &old)), none());
     assert_eq!(fields(&admission::run_update(&old, &new)), ["spec"]);
@@ -170,7 +170,7 @@ fn a_template_that_inherits_says_nothing_that_is_its_bases() {
 }
 
 #[test]
-fn a_template_that_is_wrong_in_every_way_is_told_all_of_it() {
+fn invalid_template_reports_all_faults() {
     let found = of_template(&template(json!({
         "defaults": {"timeout": "1d", "terminationGracePeriodSeconds": 301},
         "requires": {
@@ -261,7 +261,7 @@ fn a_repository_is_cloned_over_https_or_ssh_and_its_password_is_never_in_a_messa
 }
 
 #[test]
-fn a_workspace_that_is_wrong_in_every_way_is_told_all_of_it() {
+fn invalid_workspace_reports_all_faults() {
     assert_eq!(
         fields(&seeded(
             json!([{"url": "https://git.example/a", "depth": 1}])
@@ -307,7 +307,7 @@ fn of_policy(spec: Value) -> Vec<Violation> {
 }
 
 #[test]
-fn a_policy_of_every_provider_is_let_in() {
+fn policy_of_each_provider_is_admitted() {
     let secret = json!({"name": "s", "key": "k"});
     let injected = |how: &str, what: Value| json!({"proxyInjected": {"hosts": ["api.example.com"], how: what}});
     let user = |delivery: Value| json!({"kind": "UserSuppliedSecret", "secretRef": secret, "deliveryMode": delivery});
@@ -338,7 +338,7 @@ fn a_policy_of_every_provider_is_let_in() {
 }
 
 #[test]
-fn a_policy_that_is_wrong_in_every_way_is_told_all_of_it() {
+fn invalid_policy_reports_all_faults() {
     let found = of_policy(json!({
         "appliesToTemplates": ["", "a["],
         "grants": {

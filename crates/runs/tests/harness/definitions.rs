@@ -164,7 +164,7 @@ fn a_template_that_inherits_goes_by_what_it_and_its_base_come_to() {
 }
 
 #[test]
-fn a_message_has_room_whatever_somebody_wrote() {
+fn condition_message_is_bounded_for_any_content() {
     let fields = (0..5_000).map(|number| (format!("x\u{1b}[2J\n{number}"), json!(1)));
     let spec = Value::Object(fields.collect());
     let said = ready(
@@ -217,7 +217,7 @@ fn discovering(ends: &str) -> BrokerPolicy {
 }
 
 #[test]
-fn a_policy_says_where_its_discovery_stands_and_is_looked_at_when_that_ends() {
+fn policy_reports_discovery_and_wakes_at_its_end() {
     let ends: Timestamp = "2026-01-31T10:00:00Z".parse().unwrap();
     let just_before = ends - SignedDuration::from_nanos(1);
     let admits = "True Success: runs are admitted by what it grants";
@@ -319,7 +319,7 @@ fn a_policy_that_is_wrong_says_all_of_it_and_what_time_did_to_it_is_nothing_wron
 }
 
 #[test]
-fn the_events_of_a_policy_tell_each_change_once() {
+fn policy_events_report_each_change_once() {
     let ends: Timestamp = "2026-01-31T10:00:00Z".parse().unwrap();
     // Of one object: its discovery at this generation, looked at at this instant, and what is told.
     let mut object = policy("a", json!({}));

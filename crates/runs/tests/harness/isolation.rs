@@ -83,7 +83,7 @@ impl Begun {
 }
 
 #[test]
-fn run_whose_pods_another_policy_opens_is_reported_and_recorded_once_for_each_change() {
+fn run_opened_by_another_network_policy_is_reported_once_per_change() {
     let begun = Begun::new();
     let running = live(pod(&json!({"phase": "Running", "startTime": now()})));
     let known = [begun.policy.clone(), live(begun.job.clone()), running];
@@ -118,7 +118,7 @@ fn run_whose_pods_another_policy_opens_is_reported_and_recorded_once_for_each_ch
 }
 
 #[test]
-fn label_that_somebody_puts_on_a_pod_counts_as_those_of_its_job() {
+fn foreign_label_on_pod_counts_like_label_of_job() {
     let begun = Begun::new();
     let mut labelled = pod(&json!({"phase": "Running", "startTime": now()}));
     labelled["metadata"]["labels"] = json!({"app": "shop"});
@@ -199,7 +199,7 @@ fn run_that_must_be_confined_is_refused_where_another_policy_opens_its_pods() {
 }
 
 #[test]
-fn seed_whose_pods_another_policy_opens_is_reported_or_refused_or_ended() {
+fn seed_opened_by_another_policy_is_reported_refused_or_ended() {
     let one = workspace(json!([{"url": "https://git.test/a.git"}]));
     let mut controller = seeding::controller();
     let facts = workspace::Facts {

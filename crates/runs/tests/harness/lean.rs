@@ -66,7 +66,7 @@ fn decided(begun: &Begun, run: &HarnessRun, known: &[Live]) -> (Decision<State>,
 }
 
 #[test]
-fn a_run_ends_the_same_by_what_is_kept_of_its_job_and_its_pod() {
+fn run_ends_alike_with_lean_job_and_pod() {
     let begun = Begun::new();
     for (type_, exit_code, phase) in [
         ("Complete", 0, RunPhase::Succeeded),
@@ -92,7 +92,7 @@ fn a_run_ends_the_same_by_what_is_kept_of_its_job_and_its_pod() {
 }
 
 #[test]
-fn what_has_not_ended_is_kept_whole() {
+fn unended_job_or_pod_is_kept_in_full() {
     let begun = Begun::new();
     let mut failing = ended_job(&begun, "FailureTarget");
     failing["status"]["completionTime"] = json!(null);
@@ -106,7 +106,7 @@ fn what_has_not_ended_is_kept_whole() {
 }
 
 #[test]
-fn what_may_have_ended_is_told_by_its_text() {
+fn possibly_ended_object_is_recognized_by_its_text() {
     let begun = Begun::new();
     let may = |whole: &Value| {
         let text = whole.to_string();
@@ -118,7 +118,7 @@ fn what_may_have_ended_is_told_by_its_text() {
 }
 
 #[test]
-fn a_run_that_is_over_goes_at_its_time_by_what_is_kept_of_it() {
+fn lean_ended_run_is_deleted_at_its_time() {
     let mut begun = Begun::new();
     assert_eq!(lean::run(begun.run.clone()), begun.run, "it is not over");
     begun.run.spec.ttl_seconds_after_finished = Some(60);

@@ -117,7 +117,7 @@ fn overlays() -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn the_pods_of_the_published_shapes_are_what_was_agreed_on() {
+fn pods_of_published_shapes_match_snapshots() {
     let parrot = resolved(json!({
         "harness": "parrot", "args": ["--once"], "runtime": {"image": "parrot-runtime:1"},
         "defaults": {"model": "none", "timeout": "30s"},
@@ -407,7 +407,7 @@ fn only_our_container_has_a_token_and_only_for_the_broker() {
 }
 
 #[test]
-fn what_the_contract_says_wins_over_what_anybody_sets() {
+fn contract_variables_override_variables_of_run_and_template() {
     let template = resolved(json!({"podTemplateOverlay": {"spec": {"containers": [
         {"name": "agent", "env": [{"name": "FIRST", "value": "template"}]},
     ]}}}));
@@ -602,7 +602,7 @@ fn any_overlay() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn whatever_an_overlay_says_a_pod_is_restricted(overlay in any_overlay()) {
+    fn overlay_never_lifts_pod_restrictions(overlay in any_overlay()) {
         let plain = overlaid(&json!({})).unwrap();
         if let Ok(pod) = overlaid(&overlay) {
             prop_assert_eq!(restricted(&pod), Vec::<String>::new());

@@ -23,7 +23,7 @@ fn need(host: &str, ports: &[i32]) -> EgressNeed {
 }
 
 #[test]
-fn what_is_not_granted_is_a_gap_port_by_port() {
+fn ungranted_egress_is_reported_per_port() {
     let all = [
         policy(
             "a",
@@ -155,7 +155,7 @@ fn providers() -> impl Strategy<Value = ProviderKind> {
 }
 
 #[test]
-fn what_a_scaffolded_policy_leaves_open_is_said() {
+fn scaffolded_policy_lists_open_points() {
     let hosts = requiring(json!({
         "credentials": [{"name": "GITHUB_TOKEN"}], "egress": [{"host": "api.github.com", "ports": [443]}],
     }));

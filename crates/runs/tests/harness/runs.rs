@@ -204,7 +204,7 @@ fn a_pod_that_is_not_seen_is_looked_for_before_it_is_held_against_the_run() {
 }
 
 #[test]
-fn run_that_an_earlier_release_sealed_is_cancelled_for_a_reason_of_its_own() {
+fn run_sealed_by_earlier_release_is_cancelled_as_retired() {
     let mut begun = Begun::new();
     let retired = |text: &str| text.replacen("\"sig\":", "\"mac\":", 1);
     let annotations = begun.policy.object.metadata.annotations.as_mut().unwrap();
@@ -250,7 +250,7 @@ fn a_pod_that_has_ended_is_not_hidden_before_its_job_counts_it() {
 
 /// No watch tells that the Job is gone, which the operator deletes itself, nor that a pod is which lost its labels.
 #[test]
-fn a_run_that_is_being_ended_is_looked_at_again_when_its_job_is_deleted() {
+fn ending_run_is_requeued_after_deletion_of_its_job() {
     let begun = Begun::new();
     let status = json!({"startTime": now(), "active": 1});
     let decision = begun.decided_after(10, status, &[], Some(true)).unwrap();
@@ -261,7 +261,7 @@ fn a_run_that_is_being_ended_is_looked_at_again_when_its_job_is_deleted() {
 
 /// The Job controller may count the pod that was ended as failed before its own clock says that the time is over.
 #[test]
-fn a_run_whose_pod_fails_while_it_is_being_ended_ends_for_what_ended_it() {
+fn run_with_failing_pod_during_end_keeps_cause_of_end() {
     let mut begun = Begun::new();
     let failed = json!({"startTime": now(), "failed": 1, "conditions": [{
         "type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": now(),
@@ -333,7 +333,7 @@ fn a_template_that_never_comes_is_waited_for_until_the_minute_is_over() {
 }
 
 #[test]
-fn of_many_that_wait_for_a_workspace_only_the_next_are_told_of_each_that_begins() {
+fn only_next_waiting_runs_report_change_of_workspace_holder() {
     let mut waits = Submitted::new(json!({"workspaceRef": "cage"}));
     let mut told = |holder: usize, ahead: usize| {
         let workspace = json!({

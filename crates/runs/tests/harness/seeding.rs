@@ -113,7 +113,7 @@ fn words(plan: &Plan) -> Vec<String> {
 }
 
 #[test]
-fn it_is_filled_before_runs_have_it_and_cleared_up_after() {
+fn workspace_is_seeded_before_runs_use_it_and_cleaned_up_after() {
     let one = workspace(json!([{"url": "https://git.test/a.git"}]));
     let controller = controller();
     let policy = || with_status(seeds::policy(&one), json!({}));
@@ -172,7 +172,7 @@ fn it_is_filled_before_runs_have_it_and_cleared_up_after() {
 }
 
 #[test]
-fn one_that_goes_ends_what_fills_it_first() {
+fn deleted_workspace_ends_seeding_first() {
     let mut one = workspace(json!([{"url": "https://git.test/a.git"}]));
     one.metadata.deletion_timestamp =
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
@@ -195,7 +195,7 @@ fn one_that_goes_ends_what_fills_it_first() {
 }
 
 #[test]
-fn what_cannot_be_cloned_is_said() {
+fn invalid_repository_fails_workspace_with_reason() {
     let https = "https://git.test/a.git";
     let with_image = controller();
     let without_image = Workspaces {
@@ -229,7 +229,7 @@ fn what_cannot_be_cloned_is_said() {
 
 /// Whoever may write Workspaces while no webhook asks them would get any Secret of the namespace by a seed.
 #[test]
-fn r31_no_secret_is_handed_to_a_seed_whose_author_nobody_asked() {
+fn r31_seed_without_reviewed_author_gets_no_secret() {
     let controller = controller();
     let with = |secret: &str| {
         let secret = json!({"name": secret});
@@ -304,7 +304,7 @@ fn first(state: Value) -> Value {
 }
 
 #[test]
-fn a_pod_that_does_not_start_is_told_with_what_it_may_lack() {
+fn seed_pod_that_does_not_start_is_reported_with_possible_causes() {
     let one = workspace(json!([
         {"url": "https://git.test/a.git", "path": "a", "credentialsSecretRef": {"name": "key"}},
         {"url": "https://git.test/b.git", "path": "b", "credentialsSecretRef": {"name": "key"}},

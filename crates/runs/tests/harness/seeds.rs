@@ -191,7 +191,7 @@ fn repositories_go_where_they_are_to_and_the_list_is_written_last() {
 }
 
 #[test]
-fn r12_what_was_cloned_once_is_never_cloned_again() {
+fn r12_seeded_repository_is_never_cloned_again() {
     let world = World::new();
     let repos = json!([{"url": world.url()}]);
     world.seed(repos.clone(), "file", 2).unwrap();
@@ -232,7 +232,7 @@ fn a_pod_that_was_killed_anywhere_is_gone_on_from() {
 }
 
 #[test]
-fn what_cannot_be_had_fails_and_says_why() {
+fn unavailable_repository_fails_seeding_with_cause() {
     let world = World::new();
     let url = world.url();
     let absent = format!("{url}-absent");
@@ -283,7 +283,7 @@ fn what_cannot_be_had_fails_and_says_why() {
 }
 
 #[test]
-fn what_the_volume_has_no_room_for_is_cloned_when_there_is() {
+fn repository_too_large_for_volume_is_cloned_when_space_suffices() {
     let world = World::new();
     // Nothing makes it smaller.
     let mut state = 1_u64;

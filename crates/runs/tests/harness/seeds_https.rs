@@ -99,7 +99,7 @@ fn credentials_come_to_their_server_and_nowhere_else() {
 }
 
 #[test]
-fn who_is_not_known_to_the_server_or_does_not_know_it_gets_nothing() {
+fn untrusted_server_or_wrong_credentials_fail_seeding() {
     let world = World::new();
     let server = GitServer::start(&world.path(""), None);
     let url = server.url("private/repo");
@@ -147,7 +147,7 @@ fn who_is_not_known_to_the_server_or_does_not_know_it_gets_nothing() {
 }
 
 #[test]
-fn nobody_is_sent_on_to_another_server() {
+fn seeding_follows_no_reference_to_another_server() {
     let world = World::new();
     let other = GitServer::start(&world.path(""), None);
     let elsewhere = other.url("private");
@@ -200,7 +200,7 @@ fn nobody_is_sent_on_to_another_server() {
 }
 
 #[test]
-fn what_a_server_has_not_is_said_and_what_is_empty_is_empty() {
+fn missing_repository_is_reported_and_empty_repository_is_seeded() {
     let world = World::new();
     let server = GitServer::start(&world.path(""), None);
     trusting(&world, &server);
@@ -224,7 +224,7 @@ fn what_a_server_has_not_is_said_and_what_is_empty_is_empty() {
 }
 
 #[test]
-fn a_submodule_is_fetched_from_nobody() {
+fn submodules_are_not_fetched() {
     let world = World::new();
     let other = GitServer::start(&world.path(""), None);
     fs::write(

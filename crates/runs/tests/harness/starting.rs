@@ -57,7 +57,7 @@ pub(crate) fn pod(status: &Value) -> Value {
 }
 
 #[test]
-fn a_run_is_on_record_and_confined_before_its_job_whatever_a_killed_process_left() {
+fn run_is_recorded_and_confined_before_its_job_after_any_crash() {
     let Submitted {
         controller,
         run,
@@ -96,7 +96,7 @@ fn a_run_is_on_record_and_confined_before_its_job_whatever_a_killed_process_left
 }
 
 #[test]
-fn a_pod_that_starts_at_once_is_told_by_one_status() {
+fn pod_that_starts_at_once_is_reported_in_single_status() {
     let begun = Begun::new();
     let (decision, status) = begun.reported(seconds(1), &begun.known(None));
     assert_eq!(status, HarnessRunStatus::default());
@@ -125,7 +125,7 @@ fn a_pod_that_starts_at_once_is_told_by_one_status() {
 }
 
 #[test]
-fn a_pod_that_takes_its_time_is_told_of_after_two_seconds() {
+fn slow_pod_is_reported_after_two_seconds() {
     let begun = Begun::new();
     let (_, status) = begun.reported(seconds(2), &begun.known(None));
     assert_eq!(status.phase, Some(RunPhase::Pending));
@@ -135,7 +135,7 @@ fn a_pod_that_takes_its_time_is_told_of_after_two_seconds() {
 }
 
 #[test]
-fn a_process_that_did_not_make_the_job_tells_of_it_at_once() {
+fn job_of_another_process_is_reported_at_once() {
     let begun = Begun::new();
     let known = begun.known(None);
     let decided = begun
@@ -155,7 +155,7 @@ fn a_process_that_did_not_make_the_job_tells_of_it_at_once() {
 }
 
 #[test]
-fn a_job_that_goes_before_anything_is_told_of_it_is_not_made_again() {
+fn job_deleted_before_first_report_is_not_recreated() {
     let begun = Begun::new();
     let (decision, status) = begun.reported(seconds(1), std::slice::from_ref(&begun.policy));
     let looks = |step: &Step| matches!(step, Step::Look(sought) if sought.resource.kind == "Job");

@@ -25,7 +25,7 @@ fn a_template_that_says_little_has_the_published_defaults() {
 }
 
 #[test]
-fn what_a_template_says_goes_before_its_base_field_by_field() {
+fn template_fields_override_fields_of_base() {
     let base = template(json!({
         "harness": "parrot", "args": ["--once"], "runtime": {"image": "r:1"},
         "defaults": {"model": "small", "timeout": "45s", "terminationGracePeriodSeconds": 5},

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_nests_in_managed_fields_stops_no_client() {
+    async fn deeply_nested_managed_fields_do_not_break_client() {
         let fields = format!("{}1{}", "[".repeat(200), "]".repeat(200));
         let pod = format!(
             r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"a","managedFields":[{{"manager":"m","fieldsV1":{{"f:a":{fields}}}}}]}}}}"#

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_last_in_its_metadata_is_left_out_as_well() {
+    fn managed_fields_at_end_of_metadata_are_stripped() {
         let text =
             json!({ "metadata": { "managedFields": [{ "a": { "b": 1 } }] }, "a": "managedFields" });
         let kept: Value = serde_json::from_str(&stripped(&text.to_string(), 3)).unwrap();

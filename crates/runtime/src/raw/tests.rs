@@ -72,7 +72,7 @@ fn a_list_and_a_watch_are_their_objects_however_they_are_cut() {
 }
 
 #[test]
-fn one_object_that_does_not_decode_is_named_and_the_others_are_there() {
+fn undecodable_object_is_named_and_others_are_listed() {
     let wrong = r#"{"metadata":{"name":"wrong","labels":{"a":1,"b":"c"},"uid":"w"},"data":7}"#;
     let list = format!(
         r#"{{"items":[{},{},{},{wrong},{}]}}"#,
@@ -96,7 +96,7 @@ fn one_object_that_does_not_decode_is_named_and_the_others_are_there() {
 }
 
 #[test]
-fn what_is_too_large_is_not_held_and_still_named() {
+fn oversized_object_is_named_but_not_stored() {
     let large = format!(
         r#"{{"metadata":{{"name":"large","uid":"l"}},"data":{{"a":"{}"}}}}"#,
         "x".repeat(3 * MAX_OBJECT_BYTES)
@@ -114,7 +114,7 @@ fn what_is_too_large_is_not_held_and_still_named() {
 }
 
 #[test]
-fn nothing_of_the_content_is_in_what_is_said_of_it() {
+fn decode_error_contains_no_object_content() {
     for text in [
         r#"{"metadata":{"name":"hunter2"},"spec":"hunter2"}"#,
         r#"{"metadata":{"name":"a"},"spec":{"containers":"hunter2"}}"#,

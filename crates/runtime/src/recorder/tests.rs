@@ -96,7 +96,7 @@ fn pod(name: &str) -> ObjectReference {
 }
 
 #[tokio::test]
-async fn what_is_told_again_is_counted_in_the_event_that_told_it_first() {
+async fn repeated_event_is_counted_in_first_event() {
     let (server, recorder) = Server::new(200);
     for reason in ["Slow", "Slow", "Gone", "Slow"] {
         recorder.publish(&event(reason), &pod("web")).await.unwrap();
@@ -120,7 +120,7 @@ async fn what_is_told_again_is_counted_in_the_event_that_told_it_first() {
 }
 
 #[tokio::test]
-async fn an_event_that_was_removed_is_told_anew_instead_of_failing_for_ever() {
+async fn removed_event_is_created_again() {
     let (server, recorder) = Server::new(404);
     for _ in 0..2 {
         recorder.publish(&event("Slow"), &pod("web")).await.unwrap();
@@ -136,7 +136,7 @@ async fn an_event_that_was_removed_is_told_anew_instead_of_failing_for_ever() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_is_bounded() {
+async fn remembered_events_are_bounded() {
     let (_, recorder) = Server::new(200);
     for number in 0..2 * MEMORY {
         let pod = pod(&format!("web-{number}"));

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_like_others_takes_a_tenth_whatever_came_before_it() {
+    fn similar_object_is_compacted_to_tenth_regardless_of_earlier_ones() {
         let mut compactor = Compactor::new(AsText::<ConfigMap>::json());
         let mut small = |sort, number| {
             let object = object(sort, number);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_object_is_like_another_they_still_share_dictionaries() {
+    fn dissimilar_objects_share_dictionaries() {
         let mut compactor = Compactor::new(AsText::<String>::json());
         let mut all: Vec<Compact> = Vec::new();
         for number in 0..10 * SERVES {

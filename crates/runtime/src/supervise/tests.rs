@@ -66,7 +66,7 @@ async fn without_a_part_and_after_the_error_of_a_service_the_process_ends_and_sa
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_leads_is_told_to_stop_while_everything_else_goes_on() {
+async fn leader_services_stop_on_step_down_and_others_continue() {
     let said = Arc::new(Mutex::new(Vec::new()));
     let mut runtime = runtime();
     for (name, who) in [("leader", Who::Leader), ("everyone", Who::Everyone)] {
@@ -90,7 +90,7 @@ async fn what_leads_is_told_to_stop_while_everything_else_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_only_the_leader_does_waits_for_the_lease() {
+async fn leader_task_waits_for_lease() {
     let ran = Arc::new(AtomicUsize::new(0));
     let runs = Arc::clone(&ran);
     let mut runtime = runtime();

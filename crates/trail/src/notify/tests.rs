@@ -86,7 +86,7 @@ fn each_format_says_who_what_why_for_how_long_and_who_may_decide() {
 }
 
 #[test]
-fn what_people_wrote_names_nobody_and_links_to_nothing() {
+fn notification_text_contains_no_mentions_or_links() {
     let hostile =
         "<!channel> <https://evil.test|click> & \u{202e}txet\u{7} @here *bold*\nline \u{200b}";
     let message = sent("Slack", Action::ApprovalRequested, hostile);
@@ -186,7 +186,7 @@ fn a_file_that_is_wrong_says_where() {
 }
 
 #[test]
-fn what_is_signed_is_what_standard_webhooks_says() {
+fn webhook_signature_matches_standard_webhooks() {
     // The example of the libraries of Standard Webhooks.
     let key = SigningKey::read("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n").unwrap();
     let signature = key.sign(

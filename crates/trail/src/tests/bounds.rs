@@ -48,7 +48,7 @@ fn full(text: &str) -> Record {
 }
 
 #[test]
-fn a_record_has_a_bounded_size_whatever_a_user_puts_into_it() {
+fn record_size_is_bounded_for_any_user_content() {
     /// The limit of etcd, less the additions of the API server, which stores the name of each detail once more.
     const ETCD: usize = 1_572_864 - 64 * 6 * 512 - 10_000;
     for text in ["x", "ü", "\u{1}", "\""] {
@@ -67,7 +67,7 @@ fn a_record_has_a_bounded_size_whatever_a_user_puts_into_it() {
 }
 
 #[test]
-fn labels_are_valid_and_tell_users_apart() {
+fn label_values_are_valid_and_distinguish_users() {
     for name in [
         "alice",
         "alice@example.com",

@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn what_was_written_is_whole_and_complete_to_its_checkpoint() {
+fn written_chain_is_whole_and_complete_to_checkpoint() {
     let entries = written("oz-0", 20);
     let report = judged(&lines(&entries), Some(&checkpoint(&entries[15])));
     assert!(report.is_whole(), "{:?}", report.problems);
@@ -61,7 +61,7 @@ fn the_encoding_does_not_depend_on_the_order_of_fields() {
 }
 
 #[test]
-fn names_sort_by_time_and_tell_it() {
+fn record_names_sort_by_time_and_contain_it() {
     let entries = written("oz-0", 30);
     let names: Vec<String> = entries[1..].iter().map(name_of).collect();
     assert!(names.is_sorted());
@@ -80,7 +80,7 @@ fn names_sort_by_time_and_tell_it() {
 }
 
 #[test]
-fn records_that_are_older_than_what_is_kept_may_be_gone() {
+fn records_older_than_retention_may_be_missing() {
     let entries = written_at("oz-0", (1..=20).map(|number| number * 1_000));
     let signed = checkpoint(&entries[20]);
     let kept = Terms {
@@ -110,7 +110,7 @@ fn records_that_are_older_than_what_is_kept_may_be_gone() {
 }
 
 #[test]
-fn what_was_under_way_when_a_writer_was_killed_is_no_fault_and_what_was_not_is_one() {
+fn record_in_progress_at_kill_is_no_fault_and_earlier_gap_is() {
     let many = i64::try_from(IN_FLIGHT).unwrap() + 20;
     let entries = written("oz-0", many);
     let signed = checkpoint(&entries[9]);
@@ -227,7 +227,7 @@ fn a_clock_that_steps_back_makes_no_record_look_old_enough_to_be_gone() {
 }
 
 #[test]
-fn what_comes_a_little_late_keeps_its_place_in_time() {
+fn late_record_has_time_of_predecessor_and_its_decision_time() {
     let entries = written_at("oz-0", [70_000, 10_000, 70_010]);
     let times: Vec<_> = entries.iter().map(|entry| entry.record.time).collect();
     assert!(times.is_sorted(), "{times:?}");
@@ -262,7 +262,7 @@ fn record_of_the_same_instant_as_the_one_before_is_not_late() {
 }
 
 #[test]
-fn what_a_process_says_besides_is_no_part_of_the_trail() {
+fn log_lines_outside_trail_are_noted_and_not_judged() {
     let entries = written("oz-0", 2);
     let mut log = lines(&entries);
     log.insert(0, "starting".to_owned());
@@ -342,7 +342,7 @@ proptest! {
 }
 
 #[test]
-fn a_key_that_was_lost_is_told_from_a_record_that_was_forged() {
+fn lost_key_is_distinguished_from_forged_record() {
     let entries = written("oz-0", 5);
     let signed = checkpoint(&entries[5]);
     let kept = AuditKey::new(&[8; 32]);

@@ -82,7 +82,7 @@ fn ten_thousand_refusals_in_a_minute_are_three_records_and_a_summary() {
 }
 
 #[test]
-fn what_oz_decides_by_itself_is_always_written() {
+fn decisions_of_oz_are_never_suppressed() {
     let mut gate = FloodCounter::default();
     for number in 0..100 {
         assert!(matches!(gate.admit(record(number)), Admitted::Write(_)));
@@ -353,7 +353,7 @@ fn a_telling_refusal_is_not_hidden_behind_dull_ones() {
 }
 
 #[test]
-fn one_user_does_not_hide_another() {
+fn flood_of_one_user_does_not_suppress_another() {
     let mut gate = FloodCounter::default();
     for number in 0..100 {
         gate.admit(denied("mallory", number, at(0)));
@@ -389,7 +389,7 @@ fn many_names_take_no_more_memory_or_records_than_some() {
 }
 
 #[test]
-fn where_too_many_are_told_apart_already_nobody_gets_in_on_anothers_record() {
+fn excess_sessions_of_distinct_requests_are_all_recorded() {
     let mut gate = FloodCounter::default();
     for number in 0..2_000 {
         let mut session = opened("sh", number, at(0));

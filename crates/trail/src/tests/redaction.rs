@@ -21,7 +21,7 @@ fn by_default_only_the_program_is_kept() {
 }
 
 #[test]
-fn what_looks_like_a_secret_is_masked() {
+fn secret_arguments_are_masked() {
     for (line, expected) in [
         (&["ls", "-l", "/var/log"][..], "ls -l /var/log"),
         (&["mysql", "-phunter2", "-uroot"], "mysql -p*** -u***"),

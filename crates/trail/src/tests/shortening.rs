@@ -53,7 +53,7 @@ fn without_before(mut entries: Vec<Entry>, before: Timestamp) -> Vec<Entry> {
 }
 
 #[test]
-fn what_the_record_says_goes_is_not_missing_and_is_told() {
+fn records_removed_by_shortening_are_noted_and_not_missing() {
     let before = at(10);
     let entries = shortened_by("oz-operator", before, &key());
     assert!(judged(entries.clone()).is_whole());
@@ -71,7 +71,7 @@ fn what_the_record_says_goes_is_not_missing_and_is_told() {
 }
 
 #[test]
-fn what_is_younger_is_missing_all_the_same() {
+fn newer_record_is_missing_despite_shortening() {
     let entries = shortened_by("oz-operator", at(10), &key());
     let report = judged(without_before(entries, at(15)));
     assert_eq!(report.problems[0].fault, Fault::Missing);
@@ -92,7 +92,7 @@ fn without_a_signature_or_by_another_hand_it_proves_nothing() {
 }
 
 #[test]
-fn it_cannot_speak_of_what_comes_after_it() {
+fn shortening_record_does_not_cover_later_records() {
     let later = at(1_000);
     let entries = shortened_by("oz-operator", later, &key());
     assert!(!judged(without_before(entries, at(10))).is_whole());

@@ -121,7 +121,7 @@ proptest! {
 }
 
 #[test]
-fn a_chain_that_somebody_invented_is_found() {
+fn invented_chain_is_detected() {
     let mut forged = written("oz-9", 3);
     let mut prev = String::new();
     for entry in &mut forged {
@@ -137,7 +137,7 @@ fn a_chain_that_somebody_invented_is_found() {
 }
 
 #[test]
-fn a_chain_that_somebody_invented_without_a_first_record_is_found() {
+fn invented_chain_without_first_record_is_detected() {
     let kept = Terms {
         objects_kept_since: Some(at(-1_000)),
         ..terms()
@@ -177,7 +177,7 @@ fn extended(entries: &[Entry], later: SignedDuration, skipped: u64) -> Vec<Entry
 }
 
 #[test]
-fn what_somebody_adds_to_the_chain_of_a_dead_process_is_found() {
+fn record_added_to_chain_of_ended_process_is_detected() {
     let entries = written("oz-0", 5);
     let signed = [checkpoint(&entries[5])];
     let later = SignedDuration::from_secs(3);

@@ -74,7 +74,7 @@ fn each_writer_signs_in_its_own_name_alone() {
 }
 
 #[test]
-fn writer_that_is_no_operator_vouches_for_nobody() {
+fn voucher_by_other_writer_than_operator_is_rejected() {
     let stranger = AuditKey::new(&[9; 32]);
     let broker = key_of(BROKER);
     for claimed in [

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_an_author_writes_gives_an_answer() {
+    async fn any_connection_policy_gives_result() {
         for policy in [
             "",
             "argv",
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_large_or_too_deep_is_refused_before_it_is_parsed() {
+    async fn oversized_or_deep_policy_is_refused_before_parsing() {
         for policy in [
             format!("{}true{}", "(".repeat(400), ")".repeat(400)),
             format!("{}true", "!".repeat(1000)),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_doubles_at_each_step_is_refused_before_it_is_evaluated() {
+    async fn doubling_policy_is_refused_before_evaluation() {
         for policy in [
             format!("[argv[0]]{}.size() == 1", ".map(a,a+a)".repeat(60)),
             format!("[argv]{}.size() == 1", ".map(a,[a,a])".repeat(60)),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_took_too_long_is_not_asked_again_and_others_are_answered() {
+    async fn timed_out_policy_is_not_reevaluated_and_others_are_evaluated() {
         let policies = Policies::default();
         let command = || Command {
             argv: vec!["sh".to_owned()],
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_can_never_be_asked_is_known_when_it_is_written() {
+    async fn invalid_connection_policy_is_rejected_when_written() {
         let policies = Policies::default();
         for (policy, right) in [
             ("argv[0] == 'ls'", true),

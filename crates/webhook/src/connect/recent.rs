@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_causes_some_events_a_minute_and_many_users_no_endless_memory() {
+    fn events_per_user_and_remembered_users_are_limited() {
         let limit = EventLimit::default();
         let start = Timestamp::UNIX_EPOCH;
         let due = |at: Timestamp| (0..10_000).filter(|_| limit.is_due("mallory", at)).count();

@@ -45,7 +45,7 @@ fn sealed(object: &Value) -> Option<Judgement> {
 }
 
 #[tokio::test]
-async fn where_there_are_no_policies_nothing_is_sealed_of_them_and_nothing_is_read() {
+async fn request_without_access_policies_has_no_judgement_and_no_reads() {
     let webhook = webhook(Vec::new());
     let object = webhook.stamped(&asks()).await;
     assert_eq!(sealed(&object), None);
@@ -61,7 +61,7 @@ async fn where_there_are_no_policies_nothing_is_sealed_of_them_and_nothing_is_re
 }
 
 #[tokio::test]
-async fn what_policies_come_to_is_sealed_and_holds_at_admission() {
+async fn judgement_of_access_policies_is_sealed_and_enforced_at_admission() {
     let reason = json!({ "requireReason": true });
     let half = json!({ "maxDuration": "30m" });
     for (text, then, refusal) in [
@@ -261,7 +261,7 @@ fn answer(asked: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_approval_is_refused_if_policies_are_stricter_than_what_was_sealed() {
+async fn approval_is_refused_if_access_policies_are_stricter_than_sealed() {
     let agree = policy("agree", "true", security());
     let asked = waiting(vec![agree.clone()]).await;
     let longest = |duration: &str| policy("long", "true", json!({ "maxDuration": duration }));
@@ -299,7 +299,7 @@ async fn an_approval_is_refused_if_policies_are_stricter_than_what_was_sealed() 
 }
 
 #[tokio::test]
-async fn a_policy_is_let_in_if_it_can_be_asked_and_put_on_record() {
+async fn access_policy_is_admitted_if_valid_and_recorded() {
     let rules = json!({ "approval": { "rules": [{ "name": "x", "users": [] }] } });
     for (text, then, refusal) in [
         ("request.namespace == 'prod'", deny(), None),

@@ -173,7 +173,7 @@ fn attempts() -> Vec<Row> {
 }
 
 #[tokio::test]
-async fn whoever_a_rule_names_may_answer_and_nobody_else() {
+async fn approval_is_accepted_from_users_of_rule_only() {
     let template = template();
     let request = waiting(SignedDuration::from_mins(5));
     for (user, groups, pointer, value, refusal) in attempts() {
@@ -217,7 +217,7 @@ async fn an_answer_comes_before_the_time_is_over_and_while_the_request_waits() {
 }
 
 #[tokio::test]
-async fn one_person_answers_once() {
+async fn second_decision_of_same_approver_is_refused() {
     let template = template();
     let request = waiting(SignedDuration::from_mins(5));
     let first = webhook(&request, &template, Vec::new());
@@ -237,7 +237,7 @@ async fn one_person_answers_once() {
 }
 
 #[tokio::test]
-async fn a_template_that_asks_for_nobody_or_is_not_there_has_nothing_to_answer() {
+async fn approval_without_template_or_rules_is_refused() {
     let with_rules = template();
     let request = waiting(SignedDuration::from_mins(5));
     for (others, refusal) in [
@@ -253,7 +253,7 @@ async fn a_template_that_asks_for_nobody_or_is_not_there_has_nothing_to_answer()
 }
 
 #[tokio::test]
-async fn what_somebody_wrote_of_who_they_are_is_overwritten_and_an_owner_is_taken_off() {
+async fn forged_stamp_of_approval_is_overwritten_and_owner_removed() {
     let template = template();
     let request = waiting(SignedDuration::from_mins(5));
     let webhook = webhook(&request, &template, Vec::new());
@@ -332,7 +332,7 @@ async fn an_answer_is_not_changed() {
 }
 
 #[tokio::test]
-async fn an_answer_is_withdrawn_by_whoever_gave_it_while_the_request_waits() {
+async fn approval_is_withdrawn_by_its_author_while_request_is_pending() {
     let template = template();
     let pending = waiting(SignedDuration::from_mins(5));
     let mut active = pending.clone();
@@ -366,7 +366,7 @@ async fn an_answer_is_withdrawn_by_whoever_gave_it_while_the_request_waits() {
 }
 
 #[tokio::test]
-async fn nobody_approves_while_that_cannot_be_put_on_record() {
+async fn approval_without_audit_record_is_refused() {
     let template = template();
     let request = waiting(SignedDuration::from_mins(5));
     let known = [request.clone(), template.clone()];

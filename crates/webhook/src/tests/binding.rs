@@ -43,7 +43,7 @@ fn bob(object: Value) -> Attempt {
 }
 
 #[tokio::test]
-async fn who_asks_is_stamped_over_what_they_say_and_the_finalizer_is_there() {
+async fn binding_is_stamped_with_requester_and_finalizer() {
     let webhook = Webhook::new(Server::default());
     let forged = with(
         binding(),
@@ -81,7 +81,7 @@ async fn who_asks_is_stamped_over_what_they_say_and_the_finalizer_is_there() {
 }
 
 #[tokio::test]
-async fn whoever_may_bind_the_role_themselves_is_let_in_and_on_record() {
+async fn user_who_may_bind_role_is_admitted_and_recorded() {
     let webhook = Webhook::new(Server::default());
     let answer = webhook.create(&bob(binding())).await;
     assert!(answer.allowed, "{answer:?}");
@@ -107,7 +107,7 @@ async fn whoever_may_bind_the_role_themselves_is_let_in_and_on_record() {
 }
 
 #[tokio::test]
-async fn what_would_never_be_bound_is_refused_with_the_field() {
+async fn binding_that_is_not_permitted_is_refused_with_field() {
     let role = |name: &str| with(binding(), "/spec/roleRef/name", name);
     let long = with(binding(), "/spec/validUntil", "2026-01-01T14:00:01Z");
     let mut lasting = binding();
@@ -214,7 +214,7 @@ async fn a_role_by_pattern_must_be_harmless_and_one_by_name_is_warned_of() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_found_out_is_refused() {
+async fn binding_is_refused_while_permissions_are_unknown() {
     let webhook = Webhook::new(Server {
         silent: true,
         ..Server::default()
@@ -231,7 +231,7 @@ async fn what_cannot_be_found_out_is_refused() {
 }
 
 #[tokio::test]
-async fn without_a_stamp_or_a_finalizer_or_a_record_nothing_is_let_in() {
+async fn binding_without_stamp_finalizer_or_record_is_refused() {
     let webhook = Webhook::new(Server::default());
     let unstamped = registered(binding());
     let answer = webhook.validate(&bob(unstamped)).await;
@@ -264,7 +264,7 @@ async fn without_a_stamp_or_a_finalizer_or_a_record_nothing_is_let_in() {
 }
 
 #[tokio::test]
-async fn what_was_asked_for_and_by_whom_stays() {
+async fn spec_and_requester_of_stored_binding_are_immutable() {
     let webhook = Webhook::new(Server::default());
     let old = registered(webhook.stamped(&bob(binding())).await);
     let changed = |pointer: &str, value: Value| with(old.clone(), pointer, value);
@@ -460,7 +460,7 @@ async fn of_bindings_that_are_created_at_once_no_more_are_admitted_than_may_wait
 }
 
 #[tokio::test]
-async fn binding_whose_window_opens_beyond_the_lead_is_refused_with_the_field() {
+async fn window_beyond_lead_is_refused_with_field() {
     let webhook = Webhook::new(Server::default());
     for (from, until, refusal) in [
         ("2026-01-08T12:00:00Z", "2026-01-08T13:00:00Z", None),

@@ -75,7 +75,7 @@ async fn without_policies_nothing_is_sealed_of_them() {
 }
 
 #[tokio::test]
-async fn policies_see_what_a_binding_asks_for_and_what_they_come_to_holds() {
+async fn access_policies_see_binding_and_their_judgement_holds() {
     let reason = json!({ "requireReason": true });
     for (text, then, refusal) in [
         (
@@ -134,7 +134,7 @@ async fn policies_see_what_a_binding_asks_for_and_what_they_come_to_holds() {
 }
 
 #[tokio::test]
-async fn whoever_asks_is_told_of_a_shorter_time_and_the_record_names_the_policies() {
+async fn requester_is_warned_of_shorter_duration_and_policies_are_recorded() {
     let webhook = webhook(vec![policy(
         "short",
         "true",
@@ -193,7 +193,7 @@ fn answer_to<K: Kind>(asked: &Value, namespace: &str) -> Value {
 }
 
 #[tokio::test]
-async fn who_may_answer_a_binding_is_said_by_what_was_sealed() {
+async fn approvers_of_binding_follow_sealed_judgement() {
     let agree = policy("agree", "true", security());
     let asked = waiting("TransientRoleBinding", vec![agree.clone()]).await;
     let good = answer_to::<TransientRoleBinding>(&asked, "shop");
@@ -247,7 +247,7 @@ async fn who_may_answer_a_binding_is_said_by_what_was_sealed() {
 }
 
 #[tokio::test]
-async fn a_binding_that_nobody_has_to_approve_takes_no_answer() {
+async fn approval_of_binding_without_rules_is_refused() {
     let agree = policy("agree", "true", security());
     let asked = waiting("TransientRoleBinding", vec![agree]).await;
     let good = answer_to::<TransientRoleBinding>(&asked, "shop");
@@ -258,7 +258,7 @@ async fn a_binding_that_nobody_has_to_approve_takes_no_answer() {
 }
 
 #[tokio::test]
-async fn stricter_policies_void_what_was_asked_and_a_policy_that_is_gone_changes_nothing() {
+async fn stricter_policies_void_approval_and_deleted_policy_does_not() {
     let agree = policy("agree", "true", security());
     let asked = waiting("TransientRoleBinding", vec![agree.clone()]).await;
     let good = answer_to::<TransientRoleBinding>(&asked, "shop");
@@ -288,7 +288,7 @@ async fn stricter_policies_void_what_was_asked_and_a_policy_that_is_gone_changes
 }
 
 #[tokio::test]
-async fn what_belongs_to_the_cluster_is_answered_in_the_namespace_of_oz_and_nothing_else_is() {
+async fn cluster_binding_is_approved_in_namespace_of_oz_only() {
     let agree = policy("agree", "true", security());
     let whole = waiting("TransientClusterRoleBinding", vec![agree.clone()]).await;
     let of_shop = waiting("TransientRoleBinding", vec![agree.clone()]).await;
@@ -313,7 +313,7 @@ async fn what_belongs_to_the_cluster_is_answered_in_the_namespace_of_oz_and_noth
 }
 
 #[tokio::test]
-async fn whoever_is_locked_out_answers_nothing() {
+async fn locked_user_may_not_approve() {
     let agree = policy("agree", "true", security());
     let asked = waiting("TransientRoleBinding", vec![agree.clone()]).await;
     let good = answer_to::<TransientRoleBinding>(&asked, "shop");

@@ -78,7 +78,7 @@ async fn word_of_the_canary_makes_the_address_that_it_comes_from_known() {
 }
 
 #[tokio::test]
-async fn word_that_is_old_or_said_by_somebody_else_makes_no_address_known() {
+async fn old_or_foreign_canary_proves_no_address() {
     let webhook = webhook().await;
     canary(
         &webhook,

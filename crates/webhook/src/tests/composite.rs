@@ -29,7 +29,7 @@ fn rego_controller() -> Value {
 
 /// A RegoController names its account itself.
 #[tokio::test]
-async fn whoever_declares_a_rego_controller_must_be_allowed_to_be_the_account_that_it_names() {
+async fn rego_controller_requires_right_to_impersonate_named_account() {
     let webhook = not_allowed();
     let request = Request::create(&rego_controller()).user("ina");
     let request = request.resource("regocontrollers", None);
@@ -62,7 +62,7 @@ fn not_allowed() -> Webhook {
 }
 
 #[tokio::test]
-async fn whoever_may_be_the_account_may_declare_what_is_done_in_its_name() {
+async fn composite_is_admitted_from_author_who_may_impersonate_account() {
     let webhook = Webhook::new(Server::default());
     assert!(
         asked(&webhook, Request::create(&composite()))
@@ -82,7 +82,7 @@ async fn whoever_may_be_the_account_may_declare_what_is_done_in_its_name() {
 }
 
 #[tokio::test]
-async fn whoever_may_not_is_told_the_rule() {
+async fn composite_refusal_names_missing_rule() {
     let webhook = not_allowed();
     let changed = with(composite(), "/spec/generateSelector", true);
     for request in [
@@ -113,7 +113,7 @@ async fn a_change_of_finalizers_asks_for_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_the_operator_which_ends_them() {
+async fn composite_hook_excludes_operator() {
     let webhook = not_allowed();
     let configurations = webhook.manager.configurations();
     let hooks = configurations

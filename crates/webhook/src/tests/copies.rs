@@ -76,7 +76,7 @@ async fn a_role_with_the_rights_of_ones_grant_is_refused_and_on_record() {
 }
 
 #[tokio::test]
-async fn what_others_write_and_what_is_no_copy_is_let_through() {
+async fn role_of_other_author_or_content_is_no_copy_of_grant() {
     let webhook = webhook(Server::default());
     let other = json!([{
         "apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"], "resourceNames": ["db"],
@@ -88,7 +88,7 @@ async fn what_others_write_and_what_is_no_copy_is_let_through() {
 }
 
 #[tokio::test]
-async fn whoever_may_exec_into_every_pod_hands_on_what_they_have_anyway() {
+async fn user_who_may_exec_everywhere_may_copy_grant() {
     let webhook = Webhook::new(Server::default());
     webhook.grants.insert(grant());
     assert!(

@@ -55,7 +55,7 @@ fn resident() -> f64 {
 
 #[tokio::test]
 #[ignore = "not a test: cargo xtask bench connect runs it for its figures"]
-async fn what_a_connection_costs_where_much_is_known() {
+async fn connection_cost_with_many_pods_and_grants() {
     let objects = (0..PODS).map(pod).chain((0..GRANTS).map(request));
     let server = Server::with(objects);
     let before = resident();

@@ -45,7 +45,7 @@ const KINDS: [(&str, &str); 6] = [
 ];
 
 #[tokio::test]
-async fn who_ends_access_early_is_on_record() {
+async fn deletion_of_request_is_recorded_with_user() {
     for (kind, _) in KINDS {
         let webhook = Webhook::new(Server::default());
         for (user, message) in [

@@ -61,7 +61,7 @@ async fn a_burst_that_outruns_the_watch_gets_the_limit_from_each_replica_and_no_
 }
 
 #[tokio::test]
-async fn what_the_watch_has_shown_and_what_was_admitted_here_count_together() {
+async fn watched_and_locally_admitted_requests_count_together() {
     let stored = (0..MOST - 3).map(|number| uid("a", number));
     let webhook = replica(stored).await;
     assert_eq!(admitted(&webhook, "b").await.len(), 3);

@@ -23,7 +23,7 @@ fn webhook(locks: impl IntoIterator<Item = Value>) -> Webhook {
 }
 
 #[tokio::test]
-async fn what_is_locked_is_refused_with_the_locks_name_reason_and_end() {
+async fn locked_request_is_refused_with_name_reason_and_end_of_lock() {
     let template = |name: &str| json!({"template": {"namespace": "shop", "name": name}});
     for (target, refused) in [
         (json!({"user": "alice"}), true),
@@ -75,7 +75,7 @@ async fn a_lock_that_is_over_refuses_nothing() {
 }
 
 #[tokio::test]
-async fn a_binding_of_or_for_somebody_who_is_locked_is_refused() {
+async fn binding_by_or_for_locked_user_is_refused() {
     let binding = json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "TransientRoleBinding",
         "metadata": {"name": "on-call", "namespace": "shop"},
@@ -160,7 +160,7 @@ async fn a_lock_is_made_on_record_and_one_that_would_not_do_what_it_says_is_not(
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_ascii_is_told_letter_by_letter() {
+async fn non_ascii_name_in_lock_is_shown_escaped() {
     let webhook = webhook([]);
     let answer = made(&webhook, lock("one", &json!({"user": "alic\u{435}"}))).await;
     assert!(answer.allowed);
@@ -168,7 +168,7 @@ async fn a_name_that_is_not_ascii_is_told_letter_by_letter() {
 }
 
 #[tokio::test]
-async fn somebody_is_locked_out_also_while_nothing_can_be_put_on_record() {
+async fn lock_is_admitted_without_audit_record_and_unlock_is_not() {
     let broken = || Records {
         broken: true,
         ..Records::default()
@@ -198,7 +198,7 @@ fn removes(user: &str, group: &str, lock: &Value) -> Attempt {
 }
 
 #[tokio::test]
-async fn whom_a_lock_names_does_not_remove_or_change_it() {
+async fn locked_user_may_not_remove_or_change_lock() {
     for (target, user, group, refusal) in [
         (
             json!({"user": "alice"}),

@@ -60,7 +60,7 @@ async fn a_change_of_a_policy_is_on_record_with_both_digests_and_who_made_it() {
 }
 
 #[tokio::test]
-async fn what_is_no_change_of_a_policy_leaves_no_record() {
+async fn unchanged_policy_leaves_no_audit_record() {
     let webhook = Webhook::new(Server::default());
     let one = map("package one");
     let mut labelled = one.clone();
@@ -75,7 +75,7 @@ async fn what_is_no_change_of_a_policy_leaves_no_record() {
 }
 
 #[tokio::test]
-async fn nobody_is_refused_for_want_of_a_record() {
+async fn policy_change_is_admitted_without_audit_record() {
     let records = Records {
         broken: true,
         ..Records::default()

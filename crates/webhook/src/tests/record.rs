@@ -8,7 +8,7 @@ use super::{Attempt, Records, UID, Webhook, exec_template, now, request, with};
 const EXEC: &str = "ExecAccessRequest";
 
 #[tokio::test]
-async fn what_was_decided_is_on_record_unless_it_was_a_dry_run() {
+async fn decision_is_recorded_unless_dry_run() {
     let webhook = Webhook::new(Server::with([exec_template("shell")]));
     let object = with(
         with(request(EXEC, "shell"), "/spec/duration", "10m"),

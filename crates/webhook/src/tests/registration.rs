@@ -12,7 +12,7 @@ async fn the_webhooks_are_registered_like_this() {
 }
 
 #[tokio::test]
-async fn nobody_escapes_the_stamp_and_no_deletion_waits_for_us() {
+async fn stamp_hooks_cover_all_objects_and_fail_open_for_deletions() {
     let webhook = Webhook::new(Server::default());
     for configuration in webhook.manager.configurations() {
         for hook in configuration["webhooks"].as_array().unwrap() {

@@ -54,7 +54,7 @@ fn asking(template: &str, field: &str, value: &str) -> Value {
 }
 
 #[tokio::test]
-async fn who_may_not_have_access_is_told_so_at_once() {
+async fn requester_without_access_is_refused_at_once() {
     let webhook = webhook();
     let bot = "system:serviceaccount:ci:bot";
     let pod = |template: &str| request("PodAccessRequest", template);
@@ -130,7 +130,7 @@ async fn who_may_not_have_access_is_told_so_at_once() {
 }
 
 #[tokio::test]
-async fn a_field_that_makes_no_sense_is_named() {
+async fn invalid_field_of_request_is_named() {
     let webhook = webhook();
     let long = "a".repeat(245);
     for (object, field, words) in [
@@ -224,7 +224,7 @@ async fn the_requester_is_warned_of_what_will_be_otherwise_than_they_may_think()
 }
 
 #[tokio::test]
-async fn oz_lets_nobody_into_its_own_namespace_but_its_operator_may_try_the_stamp() {
+async fn request_in_namespace_of_oz_is_refused_except_dry_run_of_operator() {
     let webhook = webhook();
     let own = with(request(EXEC, "shell"), "/metadata/namespace", "oz-system");
     let by = |user: &str| Attempt::create(user, &["devs"], own.clone());
@@ -239,7 +239,7 @@ async fn oz_lets_nobody_into_its_own_namespace_but_its_operator_may_try_the_stam
 }
 
 #[tokio::test]
-async fn where_the_operator_gives_nothing_nothing_is_asked_for() {
+async fn request_in_unserved_namespace_is_refused() {
     let in_ = |namespace: &str| with(request(EXEC, "shell"), "/metadata/namespace", namespace);
     for (served, namespace, user, refusal) in [
         (&[][..], "shop", "alice", None),
@@ -259,7 +259,7 @@ async fn where_the_operator_gives_nothing_nothing_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_is_stored_must_be_what_was_stamped() {
+async fn stored_request_must_match_its_stamp() {
     let webhook = webhook();
     let alice = Attempt::create("alice", &["devs"], request(EXEC, "shell"));
     let stamped = registered(webhook.stamped(&alice).await);
@@ -386,7 +386,7 @@ async fn first(user: &str, until: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_continued_is_ones_own_and_lasts() {
+async fn extended_request_must_be_owned_and_active() {
     let (later, before) = ("2026-01-01T12:00:01Z", "2026-01-01T12:00:00Z");
     for (first, pod, refusal) in [
         (Some(first("alice", later).await), "web-0", None),

@@ -23,7 +23,7 @@ fn stored(kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_was_asked_for_and_by_whom_cannot_be_changed_by_anybody() {
+async fn spec_and_requester_of_request_are_immutable() {
     let webhook = Webhook::new(Server::default());
     let (exec, pod) = (stored("ExecAccessRequest"), stored("PodAccessRequest"));
     let target =
@@ -110,7 +110,7 @@ async fn a_request_older_than_oz_cannot_be_given_a_requester() {
 }
 
 #[tokio::test]
-async fn everything_else_is_left_to_whoever_may_update() {
+async fn other_changes_of_request_are_permitted() {
     let webhook = Webhook::new(Server::default());
     for old in [stored("ExecAccessRequest"), stored("PodAccessRequest")] {
         for (pointer, value) in [
@@ -130,7 +130,7 @@ async fn everything_else_is_left_to_whoever_may_update() {
 }
 
 #[tokio::test]
-async fn who_owns_a_request_is_not_for_users_to_change() {
+async fn owner_references_of_request_are_immutable() {
     let webhook = Webhook::new(Server::default());
     for old in [stored("ExecAccessRequest"), stored("PodAccessRequest")] {
         let other = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "u"}]);
@@ -156,7 +156,7 @@ async fn metadata_beyond_reason_is_refused() {
 }
 
 #[tokio::test]
-async fn the_status_is_written_by_the_operator_and_nobody_else() {
+async fn status_is_written_by_operator_only() {
     let webhook = Webhook::new(Server::default());
     let imposters = [
         "alice",

@@ -154,7 +154,7 @@ fn asking() -> Vec<Row> {
 }
 
 #[tokio::test]
-async fn whoever_is_named_may_have_an_emergency_and_is_told_what_to_do_otherwise() {
+async fn emergency_is_admitted_for_named_users_and_refusal_names_next_step() {
     for kind in ["ExecAccessRequest", "PodAccessRequest"] {
         let plain = |name| match kind {
             "ExecAccessRequest" => exec_template(name),
@@ -181,7 +181,7 @@ async fn whoever_is_named_may_have_an_emergency_and_is_told_what_to_do_otherwise
 }
 
 #[tokio::test]
-async fn whoever_has_too_many_that_are_unreviewed_gets_no_further_one() {
+async fn emergency_is_refused_with_too_many_open_reviews() {
     let past = now() - SignedDuration::from_mins(5);
     let mut forged = open("four");
     forged.spec.access_request_ref.as_mut().unwrap().uid = "uid".into();
@@ -317,7 +317,7 @@ fn writing() -> Vec<Row> {
 }
 
 /// Checks that no user can write a second finding.
-async fn nobody_writes_again(webhook: &Webhook, object: &Value) {
+async fn assert_finding_is_final(webhook: &Webhook, object: &Value) {
     let with_finding = |finding: Value, reason: Value| {
         let again = with(object.clone(), "/spec/reason", reason);
         with(again, "/spec/finding", finding)
@@ -335,7 +335,7 @@ async fn nobody_writes_again(webhook: &Webhook, object: &Value) {
 }
 
 #[tokio::test]
-async fn one_of_the_reviewers_writes_what_they_found_once_and_it_is_sealed_with_their_name() {
+async fn finding_of_reviewer_is_accepted_once_and_sealed() {
     let found = |pointer: &str, new: Value| {
         let object = with(value(&open("one")), "/spec/finding", "Justified");
         with(with(object, "/spec/reason", "seen"), pointer, new)
@@ -365,12 +365,12 @@ async fn one_of_the_reviewers_writes_what_they_found_once_and_it_is_sealed_with_
         let standing = review::read(&keys(), &stored).unwrap();
         assert_eq!(standing.by.map(|by| by.user).as_deref(), Some(user));
         assert_eq!(standing.at, Some(now()));
-        nobody_writes_again(&webhook, &object).await;
+        assert_finding_is_final(&webhook, &object).await;
     }
 }
 
 #[tokio::test]
-async fn what_oz_wrote_about_a_review_stays() {
+async fn seal_and_labels_of_review_are_immutable() {
     let old = value(&open("one"));
     let seal = format!(
         "/metadata/annotations/{}",
@@ -413,7 +413,7 @@ async fn a_seal_that_was_copied_makes_no_review() {
 }
 
 #[tokio::test]
-async fn nobody_makes_or_deletes_a_review() {
+async fn users_may_not_create_or_delete_reviews() {
     for (user, groups) in [
         ("erin", &["security"][..]),
         ("dana", &["oncall"]),
@@ -521,7 +521,7 @@ fn attesting() -> Vec<(&'static str, &'static str, Value, Option<&'static str>)>
 }
 
 #[tokio::test]
-async fn whoever_may_create_reviews_attests_under_their_own_name_and_it_stays() {
+async fn attestation_is_recorded_under_its_author_and_immutable() {
     for (user, pointer, new, refusal) in attesting() {
         let webhook = Webhook::new(Server::with(Vec::new()));
         let attempt = Attempt::create(user, &[], with(attestation(), pointer, new));
@@ -605,7 +605,7 @@ async fn the_status_of_a_review_is_the_operators() {
 }
 
 #[tokio::test]
-async fn nobody_writes_a_review_while_that_cannot_be_put_on_record() {
+async fn finding_without_audit_record_is_refused() {
     let records = Records {
         broken: true,
         ..Records::default()

@@ -394,7 +394,7 @@ async fn each_hook_that_fails_open_judges_the_largest_object_there_can_be() {
 
 /// An update contains two objects, each character of which may take six bytes.
 #[test]
-fn no_review_of_stored_objects_is_larger_than_what_is_taken() {
+fn review_of_stored_objects_fits_body_limit() {
     let limits = Limits::default();
     assert!(limits.body >= 2 * 6 * STORED, "{}", limits.body);
     assert!(limits.bodies >= limits.body);

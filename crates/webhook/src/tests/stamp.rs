@@ -74,7 +74,7 @@ fn registered_as_the_server_does(object: Value) -> Value {
 }
 
 #[tokio::test]
-async fn whatever_the_user_claims_is_overwritten() {
+async fn claimed_requester_is_overwritten() {
     let webhook = Webhook::new(Server::default());
     let plain = Attempt::create("bob", &["devs"], request("ExecAccessRequest", "shell"));
     let of_bob =
@@ -117,7 +117,7 @@ async fn no_two_stamps_are_the_same() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_makes_is_refused() {
+async fn request_without_user_is_refused() {
     let webhook = Webhook::new(Server::default());
     let nobody = Attempt::create("", &[], request("ExecAccessRequest", "shell"));
     let answer = webhook.review("mutate", &nobody).await;

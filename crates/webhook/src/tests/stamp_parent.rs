@@ -52,7 +52,7 @@ fn believed(object: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_creator_and_whoever_changes_what_a_function_is_told_are_stamped() {
+async fn creator_and_editors_of_parent_are_stamped() {
     let webhook = Webhook::new(Server::default());
     let first = created(&webhook, &fleet()).await;
     assert_eq!(believed(&first), ["alice"]);

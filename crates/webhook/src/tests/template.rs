@@ -150,7 +150,7 @@ async fn the_author_is_judged_as_the_api_server_knows_them() {
 }
 
 #[tokio::test]
-async fn an_unchanged_spec_is_not_judged_again_whatever_became_of_the_rules() {
+async fn unchanged_template_spec_is_not_reviewed_again() {
     let webhook = forbidding(&["create pods/exec", "create pods"]);
     for stored in [
         exec_template("shell"),
@@ -202,7 +202,7 @@ async fn no_template_lets_anybody_into_oz() {
 }
 
 #[tokio::test]
-async fn a_field_that_makes_no_sense_is_named_before_anybody_is_asked() {
+async fn invalid_field_of_template_is_named_before_any_review() {
     let webhook = Webhook::new(Server::default());
     let config = |field: &str, value: &str| {
         with(
@@ -247,7 +247,7 @@ async fn a_field_that_makes_no_sense_is_named_before_anybody_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_author_about_whom_nothing_can_be_found_out_is_refused() {
+async fn template_author_with_unknown_permissions_is_refused() {
     let webhook = Webhook::new(Server {
         silent: true,
         ..Server::default()
@@ -267,7 +267,7 @@ async fn an_author_about_whom_nothing_can_be_found_out_is_refused() {
 }
 
 #[tokio::test]
-async fn who_may_not_hand_out_a_template_is_on_record() {
+async fn refused_template_is_recorded() {
     let webhook = forbidding(&["create pods/exec"]);
     let create = Attempt::create("author", &["devs"], exec_template("shell"));
     webhook.validate(&create.clone().dry()).await;
@@ -289,7 +289,7 @@ async fn who_may_not_hand_out_a_template_is_on_record() {
 }
 
 #[tokio::test]
-async fn who_lifts_the_enforcement_of_a_namespace_is_on_record_and_who_may_not_as_well() {
+async fn lifting_enforcement_is_recorded_whether_permitted_or_refused() {
     for (forbids, dry, decision) in [
         (&[][..], false, Some(Decision::Allow)),
         (&["* *"], false, Some(Decision::Deny)),

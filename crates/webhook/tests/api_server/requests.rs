@@ -27,7 +27,7 @@ fn merge(patch: Value) -> Patch<Value> {
 }
 
 #[tokio::test]
-async fn a_request_is_stamped_with_who_asks_whatever_they_wrote() -> Result<()> {
+async fn request_is_stamped_with_authenticated_user() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "stamp", async |namespace| {
         let namespace = namespace.name();
@@ -105,7 +105,7 @@ async fn a_stamp_copied_to_another_request_is_overwritten() -> Result<()> {
 }
 
 #[tokio::test]
-async fn who_may_not_have_access_is_refused_with_the_reason_and_on_record() -> Result<()> {
+async fn refused_request_has_reason_and_audit_record() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "deny", async |namespace| {
         let namespace = namespace.name();
@@ -154,7 +154,7 @@ async fn who_may_not_have_access_is_refused_with_the_reason_and_on_record() -> R
 }
 
 #[tokio::test]
-async fn what_was_asked_for_is_not_changed() -> Result<()> {
+async fn spec_of_stored_request_is_immutable() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "spec", async |namespace| {
         let admin = requests(cluster.client("admin").await?, namespace.name());
@@ -191,7 +191,7 @@ async fn what_was_asked_for_is_not_changed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_status_is_written_by_the_operator_and_nobody_else() -> Result<()> {
+async fn request_status_is_written_by_operator_only() -> Result<()> {
     let cluster = cluster().await?;
     let collector = "system:serviceaccount:kube-system:generic-garbage-collector";
     cluster.issue_kubeconfig(collector, &["system:serviceaccounts", "system:masters"])?;
@@ -251,7 +251,7 @@ async fn the_status_is_written_by_the_operator_and_nobody_else() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_request_whose_template_is_unknown_waits_for_it() -> Result<()> {
+async fn request_with_unknown_template_is_created_with_warning() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "unknown", async |namespace| {
         let file = cluster.state_dir().join(format!("{}.json", namespace.name()));

@@ -99,7 +99,7 @@ const WEBHOOK_MAY_NOT: Rights = &[
 ];
 
 #[tokio::test]
-async fn operator_and_webhook_may_do_what_they_must_and_no_more() -> Result<()> {
+async fn operator_and_webhook_have_required_rights_only() -> Result<()> {
     let cluster = cluster().await?;
     let reviews = Api::<SubjectAccessReview>::all(cluster.client("admin").await?);
     for (who, rights, expected) in [

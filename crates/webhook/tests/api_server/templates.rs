@@ -9,7 +9,7 @@ use serde_json::json;
 use super::support::*;
 
 #[tokio::test]
-async fn nobody_hands_out_what_they_may_not_do_themselves() -> Result<()> {
+async fn template_requires_rights_of_its_author() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "author", async |namespace| {
         let namespace = namespace.name();
@@ -88,7 +88,7 @@ async fn no_template_lets_anybody_into_oz() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_template_that_makes_no_sense_is_refused_with_the_field() -> Result<()> {
+async fn template_with_invalid_field_is_refused_with_field() -> Result<()> {
     let cluster = cluster().await?;
     with_namespace(cluster, "fields", async |namespace| {
         let admin =

@@ -76,7 +76,7 @@ async fn r5_a_run_that_is_over_gets_nothing_and_may_still_say_how_it_ended() -> 
 }
 
 #[tokio::test]
-async fn a_pod_that_asks_without_end_is_told_to_wait_and_others_are_answered() -> Result<()> {
+async fn excessive_requests_of_pod_get_429_and_others_are_answered() -> Result<()> {
     let (scene, broker) = stage("rates").await?;
     let (_, _, busy) = started(&scene, "busy", "one").await?;
     let (_, _, quiet) = started(&scene, "quiet", "two").await?;
@@ -193,8 +193,7 @@ async fn any_replica_answers_and_one_that_was_killed_answers_again() -> Result<(
 
 /// A broker of its own, whose address others do not share.
 #[tokio::test]
-async fn strangers_who_try_without_end_are_told_to_wait_and_pods_that_are_known_are_answered()
--> Result<()> {
+async fn excessive_unknown_callers_get_429_and_known_pods_are_answered() -> Result<()> {
     let cluster = cluster().await?;
     let scene = Scene::empty(cluster, "strangers").await?;
     let broker = Broker::start(cluster, &Options::replica("oz-broker-3")).await?;

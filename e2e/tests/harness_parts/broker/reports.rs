@@ -41,7 +41,7 @@ async fn reports_are_written_once_in_two_seconds_and_the_last_one_wins() -> Resu
 }
 
 #[tokio::test]
-async fn what_prompts_and_answers_say_is_not_in_the_status_and_events_are_bounded() -> Result<()> {
+async fn prompt_text_is_not_in_status_and_events_are_bounded() -> Result<()> {
     let (scene, broker) = stage("cleaned").await?;
     let (run, _, token) = started(&scene, "hello", "x").await?;
     let mut events: Vec<_> = (0..30)
@@ -74,7 +74,7 @@ async fn what_prompts_and_answers_say_is_not_in_the_status_and_events_are_bounde
 
 /// As the operator writes statuses meanwhile, by server-side apply.
 #[tokio::test]
-async fn reports_and_what_others_write_leave_each_other_alone() -> Result<()> {
+async fn reports_and_operator_writes_do_not_overwrite_each_other() -> Result<()> {
     let (scene, broker) = stage("shared").await?;
     let (run, _, token) = started(&scene, "hello", "x").await?;
     let runs = as_operator(&scene).await?;

@@ -242,7 +242,7 @@ async fn a_run_that_is_deleted_is_nobodys_and_neither_is_one_of_its_name() -> Re
 
 /// In the original, who may create events in a namespace forges them for each run there.
 #[tokio::test]
-async fn r16_records_of_runs_are_the_brokers_and_nobody_forges_one() -> Result<()> {
+async fn r16_run_records_are_written_by_broker_and_cannot_be_forged() -> Result<()> {
     let (scene, broker) = stage("record").await?;
     let unbound = scene.token(AUDIENCE, None).await?;
     let user = format!("system:serviceaccount:{}:default", scene.name());

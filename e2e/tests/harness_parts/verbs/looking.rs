@@ -87,7 +87,7 @@ async fn runs_are_listed_shown_and_followed() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_a_run_waits_for_is_explained() -> Result<()> {
+async fn explain_lists_causes_of_waiting_run() -> Result<()> {
     let (cluster, namespace) = namespace("verbs-explain").await?;
     let runs = runs(cluster, &namespace).await?;
     let workspaces: Api<Workspace> =

@@ -64,7 +64,7 @@ async fn submit_shows_events_as_they_come_and_ends_as_the_run_did() -> Result<()
 }
 
 #[tokio::test]
-async fn a_run_outlives_whoever_waits_for_it() -> Result<()> {
+async fn run_continues_after_waiting_client_ends() -> Result<()> {
     let (cluster, namespace) = namespace("verbs-leave").await?;
     let runs = runs(cluster, &namespace).await?;
     let submit = [

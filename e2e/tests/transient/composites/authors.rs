@@ -57,7 +57,7 @@ async fn may_be_the_account(admin: &Client, user: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn who_may_not_be_the_account_declares_no_composite() -> Result<()> {
+async fn composite_of_author_without_right_to_account_is_refused() -> Result<()> {
     let fixture = Fixture::set("authors").await?;
     let user = "olga";
     fixture.cluster.issue_kubeconfig(user, &["authors"])?;

@@ -18,7 +18,7 @@ fn orphan(name: &str, labels: &serde_json::Value) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn what_a_selector_finds_is_adopted_and_what_it_does_not_is_let_go() -> Result<()> {
+async fn selected_object_is_adopted_and_unselected_is_released() -> Result<()> {
     oz().await?.hooks.add("claims", config_maps);
     let world = World::set("claims", "InPlace", |composite| {
         composite["spec"]["generateSelector"] = json!(false);

@@ -238,7 +238,7 @@ fn start(text: &str, port: u16) -> Result<Hook> {
 }
 
 #[tokio::test]
-async fn copies_follow_what_they_are_copies_of() -> Result<()> {
+async fn copies_follow_their_source() -> Result<()> {
     let fixture = Fixture::set("copies").await?;
     install_example(fixture.cluster, "copies").await?;
     let text = examples()?.remove("copies").context("no such example")?;

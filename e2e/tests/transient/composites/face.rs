@@ -24,7 +24,7 @@ children[child] {
 "#;
 
 #[tokio::test]
-async fn what_is_explained_of_a_parent_is_what_the_operator_did_and_will_do() -> Result<()> {
+async fn explained_plan_of_parent_matches_operator() -> Result<()> {
     oz().await?;
     let world = World::set("faces", "InPlace", |composite| {
         let url = format!("http://opa.{OTHER_POLICIES}:8181/v0/data/faces");
@@ -63,7 +63,7 @@ async fn what_is_explained_of_a_parent_is_what_the_operator_did_and_will_do() ->
 }
 
 #[tokio::test]
-async fn of_a_function_behind_http_it_is_told_what_is_known() -> Result<()> {
+async fn explain_of_http_function_reports_known_state_without_plan() -> Result<()> {
     let function = oz().await?.hooks.add("untold", config_maps);
     let world = World::set("untold", "InPlace", |_| {}).await?;
     world

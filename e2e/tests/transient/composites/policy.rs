@@ -123,8 +123,7 @@ async fn goes_with_what_would_have_ended(world: &World) -> Result<()> {
 }
 
 #[tokio::test]
-async fn who_changes_a_policy_is_on_record_and_who_changes_other_config_maps_is_not() -> Result<()>
-{
+async fn policy_change_is_recorded_and_other_config_maps_are_not() -> Result<()> {
     oz().await?;
     let admin = Cluster::shared().await?.client("admin").await?;
     // The text is no module, so that the bundle of other tests stays as it is.

@@ -11,7 +11,7 @@ use super::world::World;
 use crate::support::*;
 
 #[tokio::test]
-async fn what_cannot_be_run_says_why_and_stops_no_other() -> Result<()> {
+async fn invalid_composite_reports_cause_and_does_not_stop_others() -> Result<()> {
     oz().await?.hooks.add("beside", config_maps);
     let rolling = World::set("rolling", "RollingInPlace", |composite| {
         composite["spec"]["parentResource"]["apiVersion"] =

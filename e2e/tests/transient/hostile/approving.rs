@@ -143,7 +143,7 @@ async fn a_policy_that_is_deleted_while_others_are_asked() -> Result<()> {
 
 /// Asking by the published kind, which knows no approval: refused where a policy has others agree.
 #[tokio::test]
-async fn a_published_kind_in_place_of_ours() -> Result<()> {
+async fn published_kind_is_refused_if_approval_is_required() -> Result<()> {
     let stage = Stage::set("flat", &approvers()).await?;
     stage.waiting("on-call").await?;
     let object: oz_api::example_com::RoleBinding = serde_json::from_value(json!({

@@ -16,7 +16,7 @@ fn map(metadata: Value) -> Value {
 /// Answering 200 with a page, with half of a document, or with lists in lists without end: no answer, the children stay
 /// and an event says what came.
 #[tokio::test]
-async fn what_is_no_answer() -> Result<()> {
+async fn invalid_response_of_function_keeps_children() -> Result<()> {
     let beside = Neighbour::set("no-answer").await?;
     oz().await?.hooks.add("no-answer", |request| {
         let spec = &request["parent"]["spec"];
@@ -113,7 +113,7 @@ async fn an_answer_without_measure() -> Result<()> {
 /// labels, with the end of somebody else's making, or with another owner: refused with the child, or made as the parent's
 /// and no other's.
 #[tokio::test]
-async fn children_that_are_none_of_its_own() -> Result<()> {
+async fn foreign_children_of_function_are_refused_or_owned_by_parent() -> Result<()> {
     let beside = Neighbour::set("strangers").await?;
     oz().await?.hooks.add(
         "strangers",

@@ -68,7 +68,7 @@ async fn an_object_in_the_place_of_a_child() -> Result<()> {
 /// the rights of the account: nothing is adopted of which the author may not change and delete it, and an object that names
 /// the parent is adopted for anybody.
 #[tokio::test]
-async fn a_selector_of_what_is_others() -> Result<()> {
+async fn selector_does_not_adopt_objects_beyond_rights_of_author() -> Result<()> {
     oz().await?.hooks.add("taking", config_maps);
     let world = World::set("taking", "InPlace", |composite| {
         composite["spec"]["generateSelector"] = json!(false);

@@ -103,7 +103,7 @@ async fn windows_lengths_and_limits_out_of_bounds_are_refused_by_the_schema() ->
 }
 
 #[tokio::test]
-async fn what_the_account_may_not_read_and_whom_nobody_listed_is_said_in_status() -> Result<()> {
+async fn missing_right_and_unlisted_account_are_reported_in_status() -> Result<()> {
     oz().await?;
     let world = World::set_rego("rego-related", |rego| {
         rego["spec"]["related"] = json!([{"apiVersion": "v1", "resource": "namespaces"}]);

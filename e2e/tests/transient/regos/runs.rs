@@ -12,7 +12,7 @@ use crate::composites::POLICIES;
 use crate::support::*;
 
 #[tokio::test]
-async fn a_policy_of_its_own_runs_and_one_that_does_not_compile_says_in_which_line() -> Result<()> {
+async fn inline_rego_policy_runs_and_compile_error_names_line() -> Result<()> {
     oz().await?;
     let world = World::set_rego("rego-runs", |rego| {
         rego["spec"]["limits"] = json!({"children": 1});

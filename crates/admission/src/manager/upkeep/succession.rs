@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_starts_meanwhile_keeps_registered_what_others_serve_with() {
+    fn late_replica_keeps_registered_certificates_of_other_replicas() {
         let (first, next) = (one(), one());
         let mut late = Succession::default();
         let live = [bundle(&[&first])];

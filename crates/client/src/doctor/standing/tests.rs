@@ -48,7 +48,7 @@ fn rbac(bindings: Vec<Binding>) -> Rbac {
 }
 
 #[test]
-fn who_gets_into_pods_without_oz_is_told() {
+fn bindings_that_give_pod_access_without_oz_are_reported() {
     let group = json!({ "kind": "Group", "name": "devs" });
     let user = json!({ "kind": "User", "name": "mallory\u{1b}[2J" });
     let system = json!({ "kind": "ServiceAccount", "namespace": "kube-system", "name": "x" });
@@ -69,7 +69,7 @@ fn who_gets_into_pods_without_oz_is_told() {
 }
 
 #[test]
-fn every_kind_of_role_right_and_subject_is_told() {
+fn all_kinds_of_roles_rights_and_subjects_are_reported() {
     let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| -> PolicyRule {
         let rule = json!({ "apiGroups": groups, "resources": resources, "verbs": verbs });
         serde_json::from_value(rule).unwrap()
@@ -159,7 +159,7 @@ fn a_grant_is_left_out_while_its_request_exists() {
 }
 
 #[test]
-fn what_is_shown_is_bounded() {
+fn reported_bindings_are_bounded() {
     let name = "x".repeat(10_000);
     let user = json!({ "kind": "User", "name": name });
     let many = (0..1000).map(|_| binding("shop", &name, ("ClusterRole", "edit"), &user));

@@ -214,7 +214,7 @@ const TABLE: &[Row] = &[
 ];
 
 #[test]
-fn what_answers_come_to() {
+fn approvals_and_denials_give_expected_verdict() {
     assert!(TABLE.len() >= 60, "{}", TABLE.len());
     for &(requester, config, given, now, expected) in TABLE {
         let verdict = verdict(&person(requester), &rules(config), &answers(given), at(now));
@@ -245,7 +245,7 @@ fn an_approval_counts_until_a_nanosecond_before_the_time_is_over() {
 }
 
 #[test]
-fn what_is_waited_for_is_said_in_bounded_length() {
+fn missing_approvers_are_listed_in_limited_length() {
     let users: Vec<String> = (0..64).map(|n| format!("{n}{}", "ü".repeat(200))).collect();
     let mut config = rules("r1=x r2=x r3=x r4=x r5=x r6=x r7=x r8=x");
     for rule in &mut config.rules {
@@ -298,7 +298,7 @@ fn any_rules() -> impl Strategy<Value = ApprovalConfig> {
 
 proptest! {
     #[test]
-    fn no_order_of_approvals_grants_before_all_rules_hold_and_nobody_counts_twice(
+    fn request_is_granted_only_by_all_rules_and_each_approver_counts_once(
         config in any_rules(),
         given in prop::collection::vec(any_answer(), 0..8),
         now in 0..4000_i64,
@@ -329,7 +329,7 @@ proptest! {
     }
 
     #[test]
-    fn what_answers_come_to_does_not_depend_on_their_order(
+    fn verdict_is_independent_of_order_of_approvals(
         config in any_rules(),
         given in prop::collection::vec(any_answer(), 0..8).prop_shuffle(),
         now in 0..4000_i64,

@@ -56,7 +56,7 @@ fn config() -> AccessConfig {
 }
 
 #[test]
-fn whoever_is_named_is_let_in_with_a_reason_and_nobody_else() {
+fn emergency_is_permitted_to_named_users_with_reason_only() {
     let none = AccessConfig {
         emergency: None,
         ..config()
@@ -317,7 +317,7 @@ fn a_review_that_was_changed_or_copied_is_believed_no_more() {
 }
 
 #[test]
-fn whoever_is_named_and_did_not_ask_writes_it_once() {
+fn access_review_is_written_once_by_reviewer_other_than_requester() {
     let look = "system:serviceaccount:ci:look";
     let open = opened("uid-1");
     let erin = person("erin", "u-erin", &["security"]);
@@ -419,7 +419,7 @@ fn whoever_is_named_and_did_not_ask_writes_it_once() {
 
 /// Counts for combinations of reviews, audit records and pending grants.
 #[test]
-fn what_is_unreviewed_counts_once_wherever_it_is_known_from() {
+fn unreviewed_emergency_counts_once_across_all_sources() {
     let erin = person("erin", "", &["security"]);
     let alter = person("alter", "u-dana", &[]);
     let renamed = person("dana", "u-2", &[]);
@@ -513,7 +513,7 @@ fn what_is_unreviewed_counts_once_wherever_it_is_known_from() {
 }
 
 #[test]
-fn what_is_to_be_done_about_a_review_follows_from_the_time() {
+fn upkeep_of_access_review_follows_due_time() {
     let keep = SignedDuration::from_hours(48);
     let erin = person("erin", "", &["security"]);
     let due = at(0) + DAY;
@@ -626,7 +626,7 @@ fn opened_by_glass(record: &Record, terms: &break_glass::Terms) -> AccessReview 
 }
 
 #[test]
-fn what_one_opens_as_break_glass_in_one_namespace_and_hour_is_one_review() {
+fn break_glass_of_one_user_namespace_and_hour_is_one_review() {
     let root = person("root", "u-root", &["system:masters"]);
     let renamed = person("root", "u-2", &["system:masters"]);
     let start = break_glass::window(at(0), HOUR);
@@ -694,7 +694,7 @@ fn a_record_of_break_glass_that_was_changed_opens_no_review() {
 }
 
 #[test]
-fn nobody_reviews_what_they_opened_themselves_nor_before_the_time_is_over() {
+fn break_glass_review_requires_other_user_and_end_of_window() {
     let root = person("root", "u-root", &["system:masters"]);
     let record = opening(&root, "shop", 0);
     let until = break_glass::window(at(0), HOUR).until;

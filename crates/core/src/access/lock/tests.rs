@@ -43,7 +43,7 @@ fn asks<'a>(requester: &'a Requester, subjects: &[rbac::Subject]) -> Access<'a> 
 }
 
 #[test]
-fn a_lock_is_about_whom_it_names_letter_by_letter() {
+fn lock_matches_target_exactly() {
     let alice = alice();
     let template = |namespace, name| json!({"template": {"namespace": namespace, "name": name}});
     for (target, about) in [
@@ -77,7 +77,7 @@ fn a_lock_is_about_whom_it_names_letter_by_letter() {
 }
 
 #[test]
-fn a_lock_is_about_those_to_whom_access_is_bound() {
+fn lock_matches_bound_subjects() {
     let bob = Requester {
         user: "bob".into(),
         ..Requester::default()
@@ -123,7 +123,7 @@ fn access_to_the_whole_cluster_is_in_no_namespace_and_by_no_template() {
 }
 
 #[test]
-fn a_lock_holds_until_its_instant_and_one_that_makes_no_sense_ends_nothing() {
+fn lock_holds_until_its_instant_and_forever_if_invalid() {
     let nanosecond = SignedDuration::from_nanos(1);
     let until = |until: &str| {
         let mut lock = lock("one", &json!({"user": "alice"}));
@@ -151,7 +151,7 @@ fn locks(all: impl IntoIterator<Item = AccessLock>) -> Locks {
 }
 
 #[test]
-fn of_several_locks_the_one_that_lasts_longest_is_told_whatever_their_order() {
+fn longest_of_several_locks_is_reported_in_any_order() {
     let alice = alice();
     let access = asks(&alice, &[]);
     let mut all: Vec<AccessLock> = ["c", "a", "b", "over"]
@@ -197,7 +197,7 @@ fn an_emergency_is_let_through_where_the_lock_says_so_and_nowhere_else() {
 }
 
 #[test]
-fn what_a_lock_says_draws_nothing_on_a_terminal() {
+fn lock_message_contains_no_terminal_control_characters() {
     let mut one = lock("one", &json!({"user": "\u{1b}[2Jalice"}));
     one.spec.reason = "first\nsecond\u{7}".into();
     let said = Locked(Arc::new(one)).to_string();
@@ -221,7 +221,7 @@ fn nothing_new_is_given_while_a_lock_cannot_be_read_and_nothing_is_ended() {
 }
 
 #[test]
-fn whom_a_lock_names_does_not_remove_it_unless_they_mend_clusters() {
+fn locked_user_may_not_remove_lock_except_break_glass() {
     let glass = ["system:masters".to_owned()];
     let of = |groups: &[&str]| Requester {
         groups: groups.iter().map(|&group| group.to_owned()).collect(),

@@ -274,7 +274,7 @@ fn the_strictest_of_each_holds() {
 }
 
 #[test]
-fn what_is_more_than_is_kept_or_cannot_be_read_refuses() {
+fn excess_or_unreadable_access_policies_refuse_request() {
     let template = template(&[]);
     let many: Vec<_> = (0..=MAX_POLICIES)
         .map(|number| (policy(&format!("p{number}"), reasoned()), Ok(false)))
@@ -573,7 +573,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn one_policy_more_never_permits_more(
+    fn additional_access_policy_never_permits_more(
         all in some_policies(),
         more in some_policies(),
         own in proptest::collection::vec(some_rule(), 0..2),

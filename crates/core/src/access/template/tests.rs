@@ -22,7 +22,7 @@ fn events(before: &TemplateStatus, after: &TemplateStatus) -> Vec<&'static str> 
 }
 
 #[test]
-fn whoever_corrects_a_message_publishes_no_event() {
+fn corrected_message_publishes_no_event() {
     let missing = status(1, Some("no Deployment web"));
     assert!(events(&missing, &status(1, Some("Deployment web does not exist"))).is_empty());
     let mut reworded = status(1, None);
@@ -35,7 +35,7 @@ fn whoever_corrects_a_message_publishes_no_event() {
 }
 
 #[test]
-fn what_is_new_is_an_event_and_so_is_a_change_that_mends_nothing() {
+fn new_condition_and_changed_failure_publish_events() {
     let (well, missing) = (status(1, None), status(1, Some("no Deployment web")));
     let first = transitions(None, &well);
     assert_eq!(first.len(), 3);

@@ -125,7 +125,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_command_may_cost_depends_on_the_pod() {
+fn access_command_cost_depends_on_pod() {
     let pod = |longest: usize| ObjectMeta {
         annotations: Some(BTreeMap::from([("a".to_owned(), "x".repeat(longest))])),
         ..metadata()

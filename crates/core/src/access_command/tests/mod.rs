@@ -235,7 +235,7 @@ fn refuses_what_go_refuses() {
 }
 
 #[test]
-fn refuses_what_is_not_the_syntax() {
+fn access_command_with_invalid_syntax_is_rejected() {
     for source in [
         "{{ .Metadata.Name",
         "{{ .Metadata.Name }",
@@ -262,7 +262,7 @@ fn refuses_what_is_not_the_syntax() {
 }
 
 #[test]
-fn says_what_is_not_supported() {
+fn unsupported_function_or_action_is_named() {
     for (source, what) in [
         ("{{ html .Metadata.Name }}", "function \"html\""),
         ("{{ js .Metadata.Name }}", "function \"js\""),

@@ -94,13 +94,13 @@ fn each_purpose_is_sealed_and_opened_by_the_keys_of_its_owner_alone() {
 }
 
 #[test]
-fn every_purpose_has_a_name_of_its_own() {
+fn purposes_have_distinct_names() {
     let names: std::collections::BTreeSet<_> = Purpose::iter().map(Purpose::name).collect();
     assert_eq!(names.len(), Purpose::iter().count());
 }
 
 #[test]
-fn public_keys_of_an_owner_whose_private_key_is_here_are_not_replaced() {
+fn public_keys_do_not_replace_owned_private_key() {
     let keys = keys(1);
     assert_eq!(keys.trust(WEBHOOK, &Keys::published(&[[2; 32]])), Ok(false));
     assert!(open::<Statement>(&keys, STAMP, &sealed()).is_ok());
@@ -191,7 +191,7 @@ proptest! {
 }
 
 #[test]
-fn seal_of_an_earlier_release_is_retired_whatever_it_says() {
+fn seal_of_earlier_release_is_retired() {
     for text in [
         r#"{"ant":"x","mac":"q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA","zebra":7}"#,
         r#"{"ant":"x","mac":"","zebra":7}"#,
@@ -226,7 +226,7 @@ fn a_replaced_key_still_opens_what_it_sealed() {
 }
 
 #[test]
-fn a_new_key_opens_at_once_and_seals_when_everybody_knows_it() {
+fn new_key_opens_at_once_and_seals_after_all_know_it() {
     let (old, new, other) = ([1; 32], [2; 32], [3; 32]);
     let ours = keys(1);
     let theirs = ours.clone();
@@ -307,7 +307,7 @@ fn sealed_members_are_sorted_so_that_the_signed_bytes_are_canonical() {
 }
 
 #[test]
-fn keys_tell_no_secret_when_they_are_printed() {
+fn debug_output_of_keys_contains_no_secret() {
     let printed = format!("{:?}", keys(1));
     assert_eq!(printed, "Keys { signers: [Webhook], verifiers: [] }");
 }

@@ -26,7 +26,7 @@ fn spec(change: impl FnOnce(&mut Value)) -> Value {
 }
 
 #[test]
-fn every_field_that_makes_no_sense_is_named() {
+fn invalid_fields_of_binding_are_named() {
     type Change = fn(&mut Value);
     let cases: [(&[&str], Change); 16] = [
         (&[], |_| {}),
@@ -115,7 +115,7 @@ fn the_published_form_is_read_field_by_field() {
 }
 
 #[test]
-fn what_makes_no_sense_and_got_in_fails_and_says_why() {
+fn invalid_binding_that_was_stored_fails_with_cause() {
     let mut world = namespaced(|object| object["spec"]["validUntil"] = json!("soon"));
     let status = world.settle(at(0));
     assert_eq!(status.phase, Phase::Failed);

@@ -112,7 +112,7 @@ fn approved<K: InMemory>(world: &World<K>) -> String {
 }
 
 #[test]
-fn it_waits_without_a_write_until_it_is_approved_and_its_time_counts_from_then() {
+fn binding_waits_without_write_and_its_duration_starts_at_approval() {
     let mut world = waiting(&["carol"]);
     let status = world.settle(at(1));
     assert_eq!((status.phase, world.live.len()), (Phase::Pending, 0));
@@ -147,7 +147,7 @@ fn it_waits_without_a_write_until_it_is_approved_and_its_time_counts_from_then()
 }
 
 #[test]
-fn who_does_not_count_opens_nothing() {
+fn approvals_by_requester_or_unlisted_user_open_nothing() {
     let mut world = waiting(&["bob", "carol"]);
     world.settle(at(1));
     // Bob asked for it.
@@ -184,7 +184,7 @@ fn a_denial_or_the_end_of_the_time_ends_it() {
 }
 
 #[test]
-fn what_is_withdrawn_does_not_count_and_a_denial_that_no_watch_has_shown_wins() {
+fn withdrawn_approval_does_not_count_and_unseen_denial_wins() {
     let mut world = waiting(&["carol", "dave"]);
     world.settle(at(1));
     world.approvals.push(answer(&world, "carol", true, 10));
@@ -206,7 +206,7 @@ fn what_is_withdrawn_does_not_count_and_a_denial_that_no_watch_has_shown_wins() 
 }
 
 #[test]
-fn an_answer_is_for_this_object_and_for_what_was_asked_then() {
+fn approval_counts_for_same_object_and_content_only() {
     let old = waiting(&["carol"]);
     let given = answer(&old, "carol", true, 10);
     // Another of its name, made anew.
@@ -296,7 +296,7 @@ fn policies_refuse_ask_for_a_reason_and_shorten() {
 }
 
 #[test]
-fn one_with_a_window_to_come_is_approved_before_it_opens_or_not_at_all() {
+fn approval_for_window_is_due_before_window_ends() {
     let mut world = judged(namespaced(|_| ()), judgement(&["carol"]));
     world.settle(at(1));
     assert!(approved(&world).starts_with("False Waiting"));
@@ -314,7 +314,7 @@ fn one_with_a_window_to_come_is_approved_before_it_opens_or_not_at_all() {
 }
 
 #[test]
-fn who_is_locked_out_does_not_count() {
+fn approval_by_locked_user_does_not_count() {
     let mut world = waiting(&["carol", "dave"]);
     world.settle(at(1));
     world.approvals.push(answer(&world, "carol", true, 10));

@@ -59,7 +59,7 @@ fn a_foreign_binding_of_the_name_is_left_alone_and_costs_one_write() {
 }
 
 #[test]
-fn what_is_bound_ends_although_nothing_may_be_bound_any_more() {
+fn binding_ends_at_expiry_although_role_is_no_longer_bindable() {
     // What the status does not know of yet, as after a crash, is emptied before it goes: if the
     // operator may write it.
     let forgotten = || {
@@ -117,7 +117,7 @@ fn deleting_the_object_ends_the_binding_before_the_finalizer_goes() {
 }
 
 #[test]
-fn what_was_never_in_effect_is_deleted_without_a_word() {
+fn binding_that_was_never_active_is_deleted_without_audit_record() {
     for phase in [0, 60, 360] {
         let mut world = namespaced(|_| {});
         world.lookup.role = Ok(None);
@@ -131,7 +131,7 @@ fn what_was_never_in_effect_is_deleted_without_a_word() {
 }
 
 #[test]
-fn what_is_left_without_its_object_is_ended() {
+fn orphaned_binding_is_ended_by_its_decision() {
     let world = active();
     let plan = world.controller.orphaned(at(100), None, &world.live);
     let steps: Vec<&Step> = plan.steps().collect();
@@ -209,7 +209,7 @@ fn meddling_revokes() {
 }
 
 #[test]
-fn binding_that_an_earlier_release_sealed_is_revoked_for_a_reason_of_its_own() {
+fn binding_sealed_by_earlier_release_is_revoked_as_retired() {
     let mut world = active();
     let annotations = world.live[0].object.metadata.annotations.as_mut().unwrap();
     let text = annotations.get_mut(oz_api::labels::GRANT).unwrap();
@@ -221,7 +221,7 @@ fn binding_that_an_earlier_release_sealed_is_revoked_for_a_reason_of_its_own() {
 }
 
 #[test]
-fn whoever_corrects_a_message_changes_no_decision() {
+fn corrected_message_changes_no_decision_for_binding() {
     type Change = fn(&mut World<TransientRoleBinding>);
     let events: [Change; 5] = [
         |_| {},
@@ -259,7 +259,7 @@ fn whoever_corrects_a_message_changes_no_decision() {
 }
 
 #[test]
-fn a_finalizer_on_the_binding_keeps_nobody_in() {
+fn finalizer_on_binding_does_not_preserve_access() {
     let mut world = active();
     world.live[0].object.metadata.finalizers = Some(vec!["example.com/mine".to_owned()]);
     assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
@@ -281,7 +281,7 @@ fn objects_that_only_bear_our_labels_suffer_nothing() {
 }
 
 #[test]
-fn a_record_that_cannot_be_written_grants_nothing_and_keeps_nobody_in() {
+fn unwritable_record_prevents_start_but_not_end_of_binding() {
     let mut world = namespaced(|_| {});
     world.records_fail = true;
     world.settle(at(60));
@@ -386,7 +386,7 @@ fn until_when_a_binding_lasts_is_known_from_itself_or_from_the_status() {
 }
 
 #[test]
-fn a_binding_that_is_being_deleted_by_somebody_is_revoked() {
+fn binding_under_foreign_deletion_is_revoked() {
     let mut world = active();
     let metadata = &mut world.live[0].object.metadata;
     metadata.finalizers = Some(vec!["example.com/mine".to_owned()]);

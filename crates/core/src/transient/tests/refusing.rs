@@ -8,7 +8,7 @@ use crate::controller::{Controller as _, Failure, FailureClass};
 type Change = fn(&mut World<TransientRoleBinding>);
 
 #[test]
-fn what_may_not_be_bound_is_denied_for_good() {
+fn binding_that_is_not_permitted_is_denied_permanently() {
     let cases: [(&str, Change); 10] = [
         ("NotStamped", |world| {
             world.object.metadata.annotations = None
@@ -71,7 +71,7 @@ fn the_last_moment_before_a_window_of_the_longest_length_is_fine() {
 }
 
 #[test]
-fn a_namespace_may_have_a_limit_of_its_own() {
+fn namespace_limit_overrides_general_window_limit() {
     for (namespace, phase) in [("shop", Phase::Active), ("prod", Phase::Denied)] {
         let mut world = namespaced(|object| {
             object["metadata"]["namespace"] = namespace.into();
@@ -98,7 +98,7 @@ fn a_role_with_wildcards_secrets_or_escalation_is_bound_only_by_its_full_name() 
 }
 
 #[test]
-fn what_is_dangerous_about_a_role_that_is_named_in_full_is_told() {
+fn dangerous_role_listed_by_name_is_bound_and_reported() {
     for (verb, condition, danger) in [
         ("create", Some("False (RoleTooPowerful)"), true),
         ("get", None, false),
@@ -146,7 +146,7 @@ fn nothing_is_bound_in_the_namespace_of_oz() {
 }
 
 #[test]
-fn what_cannot_be_found_out_is_not_bound_and_asked_again() {
+fn failed_lookup_leaves_binding_pending_and_is_retried() {
     let failure = || Failure::transient("Unreachable", "nobody answers");
     let cases: [(&str, Change); 4] = [
         ("RoleMissing", |world| world.lookup.role = Ok(None)),
@@ -176,7 +176,7 @@ fn what_cannot_be_found_out_is_not_bound_and_asked_again() {
 }
 
 #[test]
-fn what_nobody_looked_up_is_not_bound() {
+fn binding_is_not_created_without_lookup() {
     use crate::controller::Controller;
     let world = namespaced(|_| {});
     let facts = crate::transient::Facts::default();

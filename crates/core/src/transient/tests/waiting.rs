@@ -64,7 +64,7 @@ fn window_that_opens_beyond_the_lead_is_denied_when_it_is_created_and_says_when_
 }
 
 #[test]
-fn window_counts_from_its_creation_and_not_from_when_it_is_looked_at() {
+fn lead_of_window_counts_from_creation() {
     // It was created before the limit was lowered, or before there was one.
     let mut world = opening(LEAD + 1);
     assert_eq!(world.settle(at(LEAD)).phase, Phase::Denied);
@@ -108,7 +108,7 @@ fn binding_beyond_the_waiting_ones_of_its_requester_is_denied() {
 }
 
 #[test]
-fn of_those_that_were_created_at_once_as_many_wait_as_may_in_whichever_order_they_are_looked_at() {
+fn simultaneous_windows_wait_up_to_limit_in_any_order() {
     // All within one second, past a webhook that has not seen the others.
     let uids: Vec<String> = (0..30).map(|number| format!("{number:02}")).collect();
     let all: Vec<WaitingWindow> = uids.iter().map(|uid| window(at(0), uid)).collect();
@@ -195,7 +195,7 @@ fn binding_does_not_wait_before_it_is_known_which_others_do() {
 }
 
 #[test]
-fn refusals_say_what_is_allowed() {
+fn refusal_states_permitted_number_of_waiting_bindings() {
     let policy = Policy {
         most_waiting: 2,
         ..policy(&["view"])

@@ -50,7 +50,7 @@ fn both_ends_of_the_window_hold_to_the_nanosecond() {
 }
 
 #[test]
-fn it_is_looked_at_at_both_ends_and_when_it_is_counted_again() {
+fn binding_wakes_at_recount_start_and_expiry() {
     let mut world = namespaced(|_| {});
     for (now, wake) in [
         (at(0), Some(at(10))),
@@ -86,7 +86,7 @@ fn activation_and_revocation_take_two_writes_each() {
 }
 
 #[test]
-fn the_status_tells_what_happened_and_what_comes_next() {
+fn status_of_binding_shows_current_and_next_transition() {
     let mut world = namespaced(|_| {});
     let status = world.settle(at(1));
     assert_eq!(status.next_transition_time, Some(at(60)));
@@ -136,7 +136,7 @@ fn a_duration_from_a_later_instant_begins_there() {
 }
 
 #[test]
-fn what_lay_over_its_whole_window_is_never_made() {
+fn missed_window_expires_without_binding() {
     let mut world = namespaced(|_| {});
     assert_eq!(world.settle(at(360)).phase, Phase::Expired);
     assert_eq!(world.condition("Ready"), "False (NeverActive)");
@@ -150,7 +150,7 @@ fn what_lay_over_its_whole_window_is_never_made() {
 }
 
 #[test]
-fn expired_is_expired_whatever_the_clock_says_then() {
+fn expired_binding_stays_expired_at_any_clock() {
     for mut world in [namespaced(|_| {}), lasting("5m")] {
         world.settle(at(61));
         assert_eq!(world.settle(at(1_000)).phase, Phase::Expired);

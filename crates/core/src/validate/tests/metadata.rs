@@ -31,7 +31,7 @@ fn found(new: &ObjectMeta, old: Option<&ObjectMeta>) -> Vec<String> {
 }
 
 #[test]
-fn what_is_enough_passes_and_one_more_does_not() {
+fn metadata_at_limit_is_accepted_and_above_limit_rejected() {
     for (field, enough, more, says) in [
         ("labels", pairs(64), pairs(65), "65 labels: 64 are enough"),
         (
@@ -75,7 +75,7 @@ fn the_stamp_counts_for_nothing() {
 }
 
 #[test]
-fn what_was_too_much_before_may_stay_and_shrink_and_not_grow() {
+fn oversized_metadata_of_existing_object_may_shrink_but_not_grow() {
     let old = head(json!({"annotations": pairs(100), "finalizers": finalizers(20)}));
     for (annotations, finalizers_, refused) in
         [(100, 20, 0), (70, 0, 0), (101, 20, 1), (101, 21, 2)]

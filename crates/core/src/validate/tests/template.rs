@@ -147,7 +147,7 @@ fn moderation_is_for_sessions_through_the_gate_and_names_who() {
 }
 
 #[test]
-fn what_is_added_to_pods_needs_the_gate_and_images() {
+fn debug_operation_requires_gate_and_images() {
     let debug = |images: Value| json!({ "sessions": "Gate", "operations": ["Debug"], "debug": { "images": images } });
     assert_config_violations(&[
         (
@@ -297,7 +297,7 @@ fn a_target_is_a_pair_that_exists() {
 }
 
 #[test]
-fn what_cannot_be_cut_needs_best_effort_on_a_shared_pod() {
+fn uncuttable_operations_require_best_effort_sessions_on_shared_pod() {
     let config = |operations: Value| json!({ "accessConfig": { "sessions": "Required", "operations": operations } });
     let exec = |change| lines(exec_access_template(&exec_template(change)));
     assert!(exec(config(json!(["Exec", "Log"]))).is_empty());

@@ -53,7 +53,7 @@ fn a_key_pushed_twice_runs_once() {
 }
 
 #[test]
-fn a_key_pushed_during_its_pass_runs_once_more_and_not_beside_it() {
+fn key_pushed_during_its_pass_runs_again_afterwards() {
     let mut queue = started(8);
     queue.push("a", Lane::Ordinary);
     assert_eq!(keys(&mut queue), ["a"]);
@@ -68,7 +68,7 @@ fn a_key_pushed_during_its_pass_runs_once_more_and_not_beside_it() {
 }
 
 #[test]
-fn what_is_due_has_slots_of_its_own_and_goes_first() {
+fn urgent_keys_have_separate_slots_and_go_first() {
     let mut queue = started(2);
     for key in ["a", "b", "c"] {
         queue.push(key, Lane::Ordinary);
@@ -211,7 +211,7 @@ fn a_clock_that_is_set_back_only_delays_and_one_set_forward_is_noticed() {
 }
 
 #[test]
-fn a_pass_that_gives_up_its_slot_still_runs_alone_and_holds_up_nobody() {
+fn pass_without_slot_runs_alone_and_blocks_no_others() {
     let mut queue = started(1);
     let many: Vec<String> = (0..URGENT).map(|number| number.to_string()).collect();
     for key in &many {
@@ -250,7 +250,7 @@ fn ordinary_passes_do_not_wait_for_an_opening_one_without_a_slot() {
 }
 
 #[test]
-fn one_of_each_flow_begins_in_turn() {
+fn queue_serves_flows_in_turn() {
     let mut queue = started(100);
     for key in ["m1", "m2", "m3", "m4"] {
         queue.push_of(key, "mallory".to_owned());
@@ -281,7 +281,7 @@ fn a_flow_that_came_late_waits_for_one_of_each_other() {
 }
 
 #[test]
-fn what_is_tried_again_waits_with_its_flow() {
+fn retried_key_waits_in_its_flow() {
     let mut queue = started(1);
     let began = Instant::now();
     queue.push_of("m0", "mallory".to_owned());

@@ -47,7 +47,7 @@ async fn put(storage: &Storage, bytes: &'static str) -> Result<Put, StorageError
 }
 
 #[tokio::test]
-async fn what_is_stored_stays_what_it_was() {
+async fn stored_object_is_never_overwritten() {
     let world = World::new().await;
     let storage = world.storage();
     assert_eq!(storage.get(NAME, 100).await.unwrap(), None);
@@ -70,7 +70,7 @@ async fn what_is_stored_stays_what_it_was() {
 }
 
 #[tokio::test]
-async fn nobody_may_delete_what_is_stored_for_as_long_as_was_said() {
+async fn stored_object_has_compliance_lock_for_retention() {
     let world = World::new().await;
     let args = S3Args {
         retention: Some(30),
@@ -113,7 +113,7 @@ async fn names_come_in_order_over_many_pages_without_those_of_others() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_is_told_in_its_own_word_and_no_more() {
+async fn s3_error_is_reported_by_status_and_code_only() {
     let world = World::new().await;
     let storage = world.storage();
     for (fault, reason, word) in [
@@ -261,7 +261,7 @@ async fn a_token_of_the_pod_is_exchanged_for_credentials() {
 }
 
 #[test]
-fn what_cannot_be_a_bucket_is_told_before_anything_is_recorded() {
+fn invalid_bucket_is_rejected_before_recording() {
     let fine = S3Args {
         endpoint: Some("http://minio.storage:9000".to_owned()),
         region: "us-east-1".to_owned(),

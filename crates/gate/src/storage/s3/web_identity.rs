@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_credentials_gives_none() {
+    fn incomplete_response_gives_no_credentials() {
         let answer = |expiration: &str| {
             format!(
                 "<AssumeRoleWithWebIdentityResponse><Credentials><AccessKeyId>a</AccessKeyId>\

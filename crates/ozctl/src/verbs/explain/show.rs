@@ -230,7 +230,9 @@ pub(super) fn step_text(step: &Step) -> String {
             }
             text
         }
-        Step::Delete(reference) => format!("delete {} {}", reference.resource.kind, named(reference)),
+        Step::Delete(reference) => {
+            format!("delete {} {}", reference.resource.kind, named(reference))
+        }
         Step::Effect(effect) => match Sessions::try_from(effect) {
             Ok(sessions) => format!("end what runs in pod {}", sessions.pod),
             Err(_) if effect.port == tickets::PORT => match tickets::Ask::try_from(effect) {
@@ -338,5 +340,8 @@ fn value(explanation: &Explanation) -> Result<Value> {
 }
 
 fn named(reference: &oz_core::controller::Reference) -> &str {
-    reference.name.as_deref().unwrap_or("an object without a name")
+    reference
+        .name
+        .as_deref()
+        .unwrap_or("an object without a name")
 }

@@ -71,7 +71,7 @@ fn object_without_name_or_uid_is_not_stored_and_counts_as_undecodable() {
 }
 
 #[test]
-fn what_nobody_asks_for_is_kept_of_no_object_whoever_tells_of_it() {
+fn lean_cache_keeps_no_unused_data_from_writes_or_watches() {
     fn lean(mut object: ConfigMap) -> ConfigMap {
         object.data = None;
         object
@@ -94,7 +94,7 @@ fn what_nobody_asks_for_is_kept_of_no_object_whoever_tells_of_it() {
 }
 
 #[test]
-fn the_watch_does_not_tell_of_our_own_write_again() {
+fn watch_does_not_repeat_own_write() {
     let mut cache = cache();
     assert_eq!(told(cache.wrote(object("a", "u1", 5))), ["+u1"]);
     assert!(told(cache.seen(&ALL, object("a", "u1", 5))).is_empty());
@@ -119,7 +119,7 @@ fn an_answer_that_comes_late_does_not_undo_what_the_watch_showed() {
 }
 
 #[test]
-fn what_is_gone_does_not_come_back_by_a_late_answer_or_a_late_event() {
+fn deleted_object_is_not_restored_by_late_response_or_event() {
     let now = Instant::now();
     let mut cache = cache();
     cache.seen(&ALL, object("a", "u1", 3));
@@ -201,7 +201,7 @@ fn an_object_that_stops_decoding_counts_as_gone_until_it_decodes_again() {
 }
 
 #[test]
-fn what_stands_in_for_an_object_goes_with_it() {
+fn substitute_for_undecodable_object_is_removed_with_it() {
     let mut cache = cache();
     let bad = object("a", "u1", 2);
     let (_, changes) = cache.seen_undecodable(&ALL, &bad.metadata, Some(bad.clone()));
@@ -214,7 +214,7 @@ fn what_stands_in_for_an_object_goes_with_it() {
 }
 
 #[test]
-fn what_does_not_decode_is_forgotten_once_it_is_gone() {
+fn undecodable_object_is_forgotten_after_deletion() {
     let mut cache = cache();
     for (name, uid) in [("a", "u1"), ("b", "u2")] {
         cache.seen_undecodable(&ALL, &object(name, uid, 1).metadata, None);
@@ -237,7 +237,7 @@ fn versions_that_are_no_numbers_are_all_taken_as_newer() {
 }
 
 #[test]
-fn one_that_moves_to_another_group_is_gone_for_the_one_that_it_was_in() {
+fn object_that_changes_group_is_deleted_from_previous_group() {
     let mut cache = cache();
     cache.list_begins(&ALL);
     cache.seen(&ALL, object("a", "u1", 5));
@@ -259,7 +259,7 @@ fn until(object: &ConfigMap) -> Option<Timestamp> {
 
 /// Two caches receive the same changes; one of them stores most objects in compact form.
 #[test]
-fn what_is_compact_is_told_and_found_as_what_is_not() {
+fn compact_cache_reports_and_finds_objects_like_plain_cache() {
     fn name_of(object: &ConfigMap) -> Vec<u64> {
         vec![mark(object.metadata.name.as_deref())]
     }

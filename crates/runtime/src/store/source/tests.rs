@@ -86,7 +86,7 @@ async fn object_without_uid_counts_as_one_that_does_not_decode() {
 }
 
 #[tokio::test]
-async fn poison_stops_neither_a_list_nor_a_watch_and_is_waited_for_by_nobody() {
+async fn undecodable_objects_stop_neither_list_nor_watch() {
     let event = |kind: &str, object: &str| format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n");
     let events = [
         event("ADDED", &poison("c", 11)),
@@ -146,7 +146,7 @@ async fn poison_stops_neither_a_list_nor_a_watch_and_is_waited_for_by_nobody() {
 }
 
 #[tokio::test]
-async fn what_is_refused_or_is_no_list_is_an_error_and_tried_again() {
+async fn failed_or_invalid_list_is_reported_and_retried() {
     let denied = json!({ "code": 403, "message": "not yours" }).to_string();
     let (client, _) = server(vec![
         (403, denied),

@@ -169,7 +169,7 @@ pub(super) fn able() -> Timeout {
 }
 
 #[tokio::test]
-async fn who_has_a_grant_gets_in_and_who_has_none_is_told_how_to_get_one() {
+async fn connection_requires_grant_and_refusal_names_command() {
     let webhook = webhook([grant()]).await;
     let answer = exec(&["sh"]).to(&webhook, ENFORCING).await;
     assert!(answer.allowed, "{answer:?}");
@@ -183,7 +183,7 @@ async fn who_has_a_grant_gets_in_and_who_has_none_is_told_how_to_get_one() {
 }
 
 #[tokio::test]
-async fn a_grant_whose_request_is_gone_lets_nobody_in() {
+async fn grant_without_request_refuses_connection() {
     let webhook = webhook([]).await;
     let mut orphan = grant();
     orphan.request.uid = "another".into();
@@ -213,7 +213,7 @@ async fn a_command_is_wrapped_where_the_container_was_found_able() {
 }
 
 #[tokio::test]
-async fn observing_refuses_nobody_and_rewrites_nothing_that_no_grant_stands_for() {
+async fn observing_namespace_admits_connections_unchanged() {
     let mut required = grant();
     required.sessions.required = true;
     required.sessions.command_policy = Some("false".into());
@@ -239,7 +239,7 @@ async fn observing_refuses_nobody_and_rewrites_nothing_that_no_grant_stands_for(
 }
 
 #[tokio::test]
-async fn what_would_be_rewritten_and_is_not_what_was_typed_is_refused_in_both_modes() {
+async fn non_utf8_arguments_are_refused_in_both_modes_where_rewritten() {
     let mut able_grant = grant();
     able_grant.sessions.timeouts.insert("app".into(), able());
     let webhook = webhook([able_grant]).await;
@@ -436,7 +436,7 @@ async fn arguments_are_not_on_record_unless_the_template_says_so() {
 }
 
 #[tokio::test]
-async fn where_it_is_enforced_nobody_gets_in_unrecorded() {
+async fn enforcing_namespace_refuses_unrecorded_connection() {
     let broken = || Records {
         broken: true,
         ..Records::default()
@@ -479,7 +479,7 @@ async fn connection_beyond_the_quota_is_refused_unless_it_is_break_glass() {
 }
 
 #[tokio::test]
-async fn where_records_are_not_required_an_unrecorded_session_opens_and_is_counted() {
+async fn unrecorded_session_is_counted_where_records_are_optional() {
     let broken = Records {
         broken: true,
         optional: true,
@@ -519,7 +519,7 @@ async fn nonsense_is_refused_and_crashes_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_binds_others_to_the_role_of_a_grant() {
+async fn binding_to_role_of_grant_is_refused() {
     let webhook = webhook([]).await;
     for (role, allowed) in [
         ("oz-grant-007", false),
@@ -539,7 +539,7 @@ async fn nobody_binds_others_to_the_role_of_a_grant() {
 }
 
 #[test]
-fn what_the_hook_waits_for_is_over_before_the_api_server_gives_it_up() {
+fn connect_hook_waits_less_than_its_timeout() {
     let waits =
         policies::ALL_POLICIES_TIMEOUT + policies::POLICY_TIMEOUT + oz_audit::RECORD_TIMEOUT;
     assert!(waits < TIMEOUT, "{waits:?}");

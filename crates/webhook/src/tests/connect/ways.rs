@@ -77,7 +77,7 @@ async fn a_running_pod_is_not_changed_around_a_grant() {
 }
 
 #[tokio::test]
-async fn options_that_nobody_here_knows_are_refused_where_it_is_enforced() {
+async fn unknown_options_are_refused_in_enforcing_namespace() {
     for (name, value) in [
         (
             "env",

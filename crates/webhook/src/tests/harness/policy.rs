@@ -59,7 +59,7 @@ async fn a_policy_is_on_record_with_its_digests() {
 
 /// An unchanged grant is not checked, unless it is given to more templates or given otherwise.
 #[tokio::test]
-async fn only_what_is_new_is_asked_of_who_changes_a_policy() {
+async fn only_new_grants_of_policy_require_rights_of_author() {
     let webhook = without_secrets();
     let labelled = with(policy(), "/metadata/labels", json!({"team": "shop"}));
     let interactive = with(policy(), "/spec/grants/runs", json!({"interact": true}));

@@ -39,7 +39,7 @@ fn discovering(expires: &str) -> Value {
 }
 
 #[tokio::test]
-async fn who_submits_is_stamped_over_what_they_say_and_is_on_record() {
+async fn run_is_stamped_with_submitter_and_recorded() {
     let webhook = Webhook::new(Server::with([echo("ClusterHarnessTemplate")]));
     let annotations = json!({
         "crds.wizardofoz.co/requested-by": "root", "crds.wizardofoz.co/requester": "{}",
@@ -59,7 +59,7 @@ async fn who_submits_is_stamped_over_what_they_say_and_is_on_record() {
 }
 
 #[tokio::test]
-async fn a_stamp_is_neither_forged_nor_taken_from_somebody_else_nor_changed() {
+async fn stamp_of_run_is_neither_forged_copied_nor_changed() {
     let webhook = Webhook::new(Server::with([echo("HarnessTemplate")]));
     // Without a stamp: another webhook removed it, or oz's was not called.
     let answer = webhook.validate(&bob(registered(run()))).await;
@@ -183,7 +183,7 @@ async fn r32_nothing_is_written_on_a_dry_run_and_for_metadata() {
 }
 
 #[tokio::test]
-async fn the_spec_stays_and_what_goes_is_let_go() {
+async fn spec_of_run_is_immutable_unless_deleted() {
     let webhook = Webhook::new(Server::default());
     let object = registered(webhook.stamped(&bob(run())).await);
     let changed = with(object.clone(), "/spec/prompt", "say goodbye");
@@ -246,7 +246,7 @@ async fn the_last_of_two_thousand_policies_counts_as_the_first() {
 }
 
 #[tokio::test]
-async fn whoever_is_locked_out_submits_nothing() {
+async fn submission_is_refused_while_locked() {
     let template = |name: &str| json!({"template": {"namespace": "shop", "name": name}});
     for (target, refusal) in [
         (json!({"user": "bob"}), Some("Locked")),

@@ -39,7 +39,7 @@ async fn r31_a_seed_is_read_with_no_secret_that_its_author_may_not_get() {
 }
 
 #[tokio::test]
-async fn storage_and_seed_stay_and_other_changes_are_asked_of_nobody() {
+async fn storage_and_seed_are_immutable_and_other_changes_need_no_review() {
     let webhook = without_secrets();
     let other = json!({"repos": [{"url": "ssh://git@git.example.com/other.git"}]});
     let changed = with(workspace(), "/spec/storage/size", "2Gi");

@@ -143,7 +143,7 @@ fn a_grant_without_approvals_counts_from_the_request_and_says_nothing_of_them() 
 }
 
 #[test]
-fn one_denial_ends_the_request() {
+fn request_is_denied_by_single_denial() {
     let mut world = world();
     world.approvals.push(answer(&world, "bob", true, 5));
     world.approvals.push(answer(&world, "carol", false, 5));
@@ -171,7 +171,7 @@ fn a_denial_that_no_watch_has_shown_yet_is_found_before_the_grant() {
 }
 
 #[test]
-fn what_is_not_approved_in_time_ends_and_is_on_record() {
+fn request_without_approval_expires_at_timeout_and_is_recorded() {
     let mut world = world();
     assert_eq!(world.settle(at(600) - NANOSECOND).phase, Phase::Pending);
     let status = world.settle(at(600));
@@ -186,7 +186,7 @@ fn what_is_not_approved_in_time_ends_and_is_on_record() {
 }
 
 #[test]
-fn that_it_waits_is_on_record_once_and_again_when_something_else_is_asked() {
+fn pending_request_is_recorded_once_and_again_after_change() {
     let mut world = world();
     world.settle(at(1));
     world.settle(at(2));
@@ -231,7 +231,7 @@ fn an_approval_given_in_time_is_good_as_long_as_a_request_waits_otherwise() {
 }
 
 #[test]
-fn what_changed_since_voids_an_approval_and_the_condition_says_so() {
+fn approval_is_void_after_change_and_condition_reports_it() {
     let mut world = world();
     world.approvals.push(answer(&world, "bob", true, 5));
     world.config().max_duration = "25h".into();
@@ -338,7 +338,7 @@ fn bob_is_locked(until: Option<&str>) -> Locks {
 }
 
 #[test]
-fn an_approval_of_somebody_locked_out_counts_again_when_the_lock_ends_and_that_is_looked_at_then() {
+fn approval_by_locked_user_counts_again_when_lock_expires() {
     let mut world = world();
     world.approvals.push(answer(&world, "bob", true, 5));
     world.locks = bob_is_locked(Some("2026-01-01T12:01:40Z"));
@@ -358,7 +358,7 @@ fn an_approval_of_somebody_locked_out_counts_again_when_the_lock_ends_and_that_i
 }
 
 #[test]
-fn an_answer_is_concerned_by_a_lock_on_whoever_gave_it() {
+fn lock_affects_approvals_of_its_user() {
     let world = world();
     let concerned = |user: &str| {
         let lock = &bob_is_locked(None).all[0];

@@ -106,7 +106,7 @@ fn the_record_is_durable_before_anybody_gets_in_and_makes_the_same_review_after_
 }
 
 #[test]
-fn nobody_gets_in_without_the_record() {
+fn emergency_is_not_granted_without_audit_record() {
     let mut world = world();
     world.records_fail = true;
     world.pass(at(1));
@@ -118,7 +118,7 @@ fn nobody_gets_in_without_the_record() {
 }
 
 #[test]
-fn only_the_one_who_asked_is_bound_whatever_the_template_says_of_groups() {
+fn emergency_binds_requester_only_despite_template_groups() {
     let mut world = world();
     world.config().bind = Bind::Groups;
     world.config().follow = oz_api::Follow::End;
@@ -195,7 +195,7 @@ fn requester_template_open_reviews_and_approvals_decide() {
 }
 
 #[test]
-fn what_is_unreviewed_is_asked_for_emergencies_alone_and_its_answer_is_waited_for() {
+fn unreviewed_count_is_required_for_emergencies_only() {
     let mut world = world();
     let mut known = world.facts();
     known.unreviewed = None;

@@ -36,7 +36,7 @@ fn access_ends_at_the_agreed_instant_and_not_a_nanosecond_before() {
 }
 
 #[test]
-fn an_expired_request_keeps_nothing_but_its_history() {
+fn expired_request_keeps_only_its_history() {
     let mut world = granted();
     let status = world.settle(at(300));
     assert_eq!((status.phase, status.ready), (Phase::Expired, false));
@@ -106,7 +106,7 @@ fn deleting_a_request_revokes_and_nothing_is_built_for_it_again() {
 }
 
 #[test]
-fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
+fn role_and_binding_of_deleted_request_are_removed_and_recorded() {
     for (now, action) in [(at(10), "AccessRevoked"), (at(300), "AccessExpired")] {
         let mut world = granted();
         let plan = world.controller.orphaned(now, None, &world.live);
@@ -218,7 +218,7 @@ fn retire(object: &mut DynamicObject) {
 }
 
 #[test]
-fn grant_that_an_earlier_release_sealed_is_revoked_for_a_reason_of_its_own() {
+fn grant_sealed_by_earlier_release_is_revoked_as_retired() {
     let mut world = granted();
     for kind in ["Role", "RoleBinding"] {
         world.edit(kind, retire);
@@ -293,7 +293,7 @@ fn a_key_that_is_gone_leaves_stamps_of_running_grants_alone() {
 
 /// The grant is sealed without digests of the stamp and of the rules.
 #[test]
-fn a_grant_of_an_older_release_goes_on_and_is_guarded_as_it_was() {
+fn grant_of_older_release_continues_and_is_guarded() {
     let mut world = granted();
     let older = Grant {
         stamp: None,
@@ -408,7 +408,7 @@ proptest! {
     /// The central guarantee: a plan at or after the expiry contains no write that grants access, and leaves no
     /// binding.
     #[test]
-    fn a_plan_after_the_end_never_gives_access_whatever_else_is_broken(
+    fn plan_after_expiry_never_grants_access(
         late in 0_i64..1_000_000,
         template in 0_u8..4,
         workload_gone: bool,
@@ -490,7 +490,7 @@ fn a_template_that_comes_after_the_end_grants_nothing() {
 }
 
 #[test]
-fn no_finished_requests_are_kept_if_nobody_wants_them() {
+fn finished_request_is_deleted_at_once_without_retention() {
     let mut world = granted();
     world.controller = ExecAccess {
         keep_finished: KeepFinished::all(SignedDuration::ZERO),
@@ -598,7 +598,7 @@ fn objects_that_only_bear_our_labels_change_and_suffer_nothing() {
 }
 
 #[test]
-fn sessions_are_ended_beside_the_record_and_are_waited_for() {
+fn end_of_grant_is_recorded_once_and_waits_for_sessions() {
     let mut world = granted();
     world.sessions_fail = Some(Failure::transient(
         sessions::NOT_ENDED,
@@ -644,7 +644,7 @@ fn sessions_are_ended_beside_the_record_and_are_waited_for() {
 }
 
 #[test]
-fn what_the_port_answers_for_the_sessions_of_a_grant_is_in_its_status() {
+fn ended_sessions_of_grant_are_reported_in_status() {
     let mut world = granted();
     let decision = world.decide(at(300)).unwrap();
     let plan = decision.plan.clone();

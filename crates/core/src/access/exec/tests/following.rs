@@ -43,7 +43,7 @@ fn decision(world: &World) -> Grant {
 }
 
 #[test]
-fn it_goes_on_in_the_pod_that_came_back_and_keeps_its_end() {
+fn grant_continues_in_replaced_pod_and_keeps_expiry() {
     let (mut world, pod) = granted("StatefulSet");
     let before = world.status();
     replace(&mut world, &pod, &["db-0", "db-1", "db-2"]);
@@ -68,7 +68,7 @@ fn it_goes_on_in_the_pod_that_came_back_and_keeps_its_end() {
 }
 
 #[test]
-fn it_goes_on_in_any_other_pod_of_a_workload_whose_pods_do_not_come_back() {
+fn grant_continues_in_other_pod_of_deployment() {
     let (mut world, pod) = granted("Deployment");
     let others: Vec<&str> = ["db-0", "db-1", "db-2"]
         .into_iter()
@@ -101,7 +101,7 @@ fn it_goes_on_in_any_other_pod_of_a_workload_whose_pods_do_not_come_back() {
 }
 
 #[test]
-fn it_waits_for_a_successor_without_being_ready_and_no_longer_than_it_lasts() {
+fn grant_without_successor_is_not_ready_and_expires_in_time() {
     for kind in ["StatefulSet", "Deployment"] {
         let (mut world, pod) = granted(kind);
         replace(&mut world, &pod, &[]);
@@ -137,7 +137,7 @@ fn it_waits_for_a_successor_without_being_ready_and_no_longer_than_it_lasts() {
 }
 
 #[test]
-fn it_ends_with_its_workload() {
+fn grant_ends_when_workload_is_replaced() {
     let (mut world, pod) = granted("Deployment");
     replace(&mut world, &pod, &["db-1"]);
     world.workload.as_mut().unwrap().uid = "another".into();
@@ -148,7 +148,7 @@ fn it_ends_with_its_workload() {
 }
 
 #[test]
-fn what_ends_a_grant_comes_before_moving_it() {
+fn end_of_grant_precedes_move_to_successor() {
     let ends: [(Change, Phase); 3] = [
         (|world| world.remove("RoleBinding"), Phase::Revoked),
         (
@@ -175,7 +175,7 @@ fn what_ends_a_grant_comes_before_moving_it() {
 }
 
 #[test]
-fn it_does_not_move_off_the_record() {
+fn grant_does_not_move_without_audit_record() {
     let (mut world, pod) = granted("StatefulSet");
     let before = decision(&world);
     replace(&mut world, &pod, &[&pod]);

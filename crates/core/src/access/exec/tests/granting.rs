@@ -320,7 +320,7 @@ proptest! {
 }
 
 #[test]
-fn a_name_that_somebody_else_holds_is_said_and_not_taken() {
+fn name_held_by_foreign_role_is_reported_as_conflict() {
     let world = World::new();
     let live: Vec<Live> = Vec::new();
     let outcome = Outcome {
@@ -344,7 +344,7 @@ fn a_name_that_somebody_else_holds_is_said_and_not_taken() {
 }
 
 #[test]
-fn containers_beside_the_main_ones_are_looked_into_and_nobody_must_choose_for_them() {
+fn sidecar_and_debug_containers_are_probed_without_container_choice() {
     let mut world = World::new();
     let names = ["app", "mesh", "debugger", "plain"];
     let mut workload = workload(&["db-0"]);
@@ -396,7 +396,7 @@ fn containers_beside_the_main_ones_are_looked_into_and_nobody_must_choose_for_th
 }
 
 #[test]
-fn what_continues_another_is_let_into_the_same_pod_and_no_other() {
+fn extending_request_is_granted_same_pod_only() {
     let spec = |pod: Option<&str>| ExecAccessRequestSpec {
         template_name: "shell".into(),
         duration: Some("5m".into()),

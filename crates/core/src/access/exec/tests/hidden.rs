@@ -49,7 +49,7 @@ pub(super) fn binding(name: &str, role: &str) -> Live {
 }
 
 #[test]
-fn what_is_hidden_is_gone_before_the_status_says_so() {
+fn hidden_binding_is_deleted_before_status_reports_end() {
     for hide in WAYS {
         for kinds in [&["RoleBinding"][..], &["Role"], &["RoleBinding", "Role"]] {
             for (now, phase) in [(at(10), Phase::Revoked), (at(300), Phase::Expired)] {
@@ -87,7 +87,7 @@ fn a_role_that_is_hidden_between_the_status_and_its_own_end_goes_as_well() {
 }
 
 #[test]
-fn what_has_the_name_and_was_never_ours_is_not_touched() {
+fn foreign_binding_with_name_of_grant_is_not_touched() {
     let mut world = granted();
     let name = world.live[1].key().name.unwrap();
     world.remove("RoleBinding");
@@ -99,7 +99,7 @@ fn what_has_the_name_and_was_never_ours_is_not_touched() {
 }
 
 #[test]
-fn nothing_is_granted_while_somebody_waits_for_the_role() {
+fn grant_waits_while_foreign_binding_refers_to_role() {
     let mut world = World::new();
     let name = world.plan(at(1)).steps().find_map(|step| match step {
         Step::Apply(child) => child.key().name,
@@ -125,7 +125,7 @@ fn nothing_is_granted_while_somebody_waits_for_the_role() {
 }
 
 #[test]
-fn one_that_came_between_ends_the_role_at_once() {
+fn foreign_binding_to_role_before_grant_ends_role_at_once() {
     let mut world = World::new();
     // The process dies after the Role.
     world.writes_left = 1;
@@ -144,7 +144,7 @@ fn one_that_came_between_ends_the_role_at_once() {
 }
 
 #[test]
-fn what_is_hidden_of_a_request_that_was_deleted_is_found_by_its_name() {
+fn hidden_objects_of_deleted_request_are_found_by_name() {
     for hide in WAYS {
         let mut world = granted();
         let request = world.request.clone();
@@ -166,7 +166,7 @@ fn what_is_hidden_of_a_request_that_was_deleted_is_found_by_its_name() {
 }
 
 #[test]
-fn a_sweep_knows_what_is_oz_s_and_what_only_looks_like_it() {
+fn sweep_distinguishes_objects_of_oz_from_lookalikes() {
     let world = granted();
     let (keys, now) = (keys(), at(10));
     let (role, bound) = (world.live[0].clone(), world.live[1].clone());

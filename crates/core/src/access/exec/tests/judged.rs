@@ -50,7 +50,7 @@ fn security() -> Extra {
 }
 
 #[test]
-fn what_matched_is_on_the_record_of_the_grant_and_sealed_in_it() {
+fn matched_policies_are_recorded_and_sealed_in_grant() {
     let mut world = judged(|_| ());
     assert_eq!(world.settle(at(1)).phase, Phase::Active);
     let granted = &world.records[0];
@@ -104,7 +104,7 @@ fn a_policy_shortens_and_never_lengthens() {
 }
 
 #[test]
-fn others_agree_by_a_policy_where_the_template_asks_for_nobody() {
+fn approval_by_access_policy_is_required_without_template_rules() {
     let mut world = judged(|judgement| judgement.approval = Some(security()));
     let status = world.settle(at(1));
     assert_eq!((status.phase, world.live.len()), (Phase::Pending, 0));
@@ -185,7 +185,7 @@ fn rules_under_a_condition_apply_unless_it_is_sealed_that_they_do_not() {
 }
 
 #[test]
-fn what_was_exempt_by_another_template_is_not() {
+fn exemption_by_other_template_does_not_hold() {
     let mut world = conditional(Some(When::Exempts));
     world.config().approval.as_mut().unwrap().when = Some("true".into());
     assert_eq!(world.settle(at(1)).phase, Phase::Pending);

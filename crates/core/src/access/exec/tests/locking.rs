@@ -62,7 +62,7 @@ fn a_lock_ends_a_grant_with_its_sessions_and_the_record_names_it() {
 }
 
 #[test]
-fn what_is_not_granted_yet_is_refused_and_stays_so_when_the_lock_is_gone() {
+fn locked_request_is_denied_and_stays_denied_after_unlock() {
     for target in targets() {
         let mut world = World::new();
         world.locks = lock(&target, Some("2026-01-01T13:00:00Z"));
@@ -82,7 +82,7 @@ fn what_is_not_granted_yet_is_refused_and_stays_so_when_the_lock_is_gone() {
 }
 
 #[test]
-fn an_end_that_a_lock_began_goes_on_when_the_lock_is_gone() {
+fn end_of_grant_by_lock_continues_after_unlock() {
     let mut world = World::new();
     world.settle(at(1));
     world.locks = lock(&json!({"user": "alice"}), None);
@@ -96,7 +96,7 @@ fn an_end_that_a_lock_began_goes_on_when_the_lock_is_gone() {
 }
 
 #[test]
-fn what_a_lock_is_not_about_costs_nothing() {
+fn unrelated_or_expired_lock_causes_no_writes() {
     let mut world = World::new();
     world.settle(at(1));
     let writes = world.writes;
@@ -132,7 +132,7 @@ fn a_grant_that_binds_groups_ends_with_a_lock_on_one_of_them() {
 }
 
 #[test]
-fn nothing_is_granted_while_a_lock_cannot_be_read_and_what_stands_goes_on() {
+fn unreadable_lock_blocks_new_grants_and_keeps_existing_ones() {
     let unread = Locks {
         all: Vec::new(),
         unreadable: 1,

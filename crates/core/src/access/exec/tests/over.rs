@@ -69,7 +69,7 @@ fn no_condition_says_of_what_has_ended_that_it_can_be_used() {
 
 /// A user who applies the manifest again creates a new request; a denied user reads the reason.
 #[test]
-fn a_request_whose_record_is_in_the_trail_may_go_before_one_that_nothing_else_tells_of() {
+fn recorded_request_is_deleted_earlier_than_unrecorded_request() {
     let keeps = |mut world: World| {
         world.controller.keep_finished = KeepFinished {
             ended: SignedDuration::from_mins(1),

@@ -6,7 +6,7 @@ use super::world::*;
 use crate::controller::{Failure, FailureClass, Step};
 
 #[test]
-fn who_cannot_be_verified_or_is_not_allowed_is_denied_for_good() {
+fn unverified_or_unlisted_requester_is_denied_permanently() {
     let cases: [(&str, Change); 9] = [
         ("NotStamped", |world| {
             world.request.metadata.annotations = None
@@ -94,7 +94,7 @@ fn a_duration_that_means_nothing_fails_the_request_in_the_words_that_scripts_kno
 }
 
 #[test]
-fn what_may_come_is_waited_for() {
+fn request_waits_for_condition_that_may_recover() {
     let cases: [(&str, &str, FailureClass, Change); 5] = [
         (
             conditions::TARGET_TEMPLATE_EXISTS,

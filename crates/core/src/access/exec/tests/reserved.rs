@@ -47,7 +47,7 @@ fn the_role_has_the_reserved_name_and_all_else_its_own() {
 }
 
 #[test]
-fn a_watch_tells_who_binds_to_a_name_that_a_policy_keeps_and_else_two_lists_do() {
+fn binding_search_uses_watch_for_reserved_names_and_lists_otherwise() {
     let mut kept = World::new();
     kept.kept = true;
     for (world, expected) in [
@@ -136,7 +136,7 @@ fn a_role_that_gets_no_number_has_the_name_of_its_request_and_keeps_it() {
 }
 
 #[test]
-fn what_is_meddled_with_ends_and_nothing_is_left() {
+fn grant_with_drift_is_revoked_without_remains() {
     let changes: [fn(&mut World); 5] = [
         |world| world.edit("Role", |role| role.data["rules"] = json!([])),
         |world| {

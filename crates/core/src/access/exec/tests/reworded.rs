@@ -71,7 +71,7 @@ fn decisions(reworded: bool, event: Change, trouble: Change, cured: i64) -> Vec<
 }
 
 #[test]
-fn whoever_corrects_a_message_changes_no_decision() {
+fn corrected_message_changes_no_decision() {
     for (what, event) in EVENTS {
         for (which, trouble) in TROUBLES {
             for cured in [12, 330, 1_000] {

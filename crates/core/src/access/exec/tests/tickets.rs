@@ -85,7 +85,7 @@ fn asked(plan: &Plan) -> Vec<(String, String, bool)> {
 }
 
 #[test]
-fn what_a_template_wants_of_a_ticket_is_told_at_once() {
+fn missing_or_invalid_ticket_denies_request_at_once() {
     for (ticket, wants, reason) in [
         (None, config(None, None), Some("TicketRequired")),
         (
@@ -147,7 +147,7 @@ fn a_request_waits_until_its_server_has_answered_and_asks_once() {
 }
 
 #[test]
-fn a_no_denies_whatever_the_check_allows_and_whoever_else_is_away() {
+fn ticket_refusal_denies_despite_leniency_or_unavailable_check() {
     for check in ["jira", "lenient"] {
         let mut world = by(check);
         world.said(check, 1, refused());
@@ -224,7 +224,7 @@ fn an_outage_holds_up_or_lets_pass_as_the_check_says() {
 }
 
 #[test]
-fn a_check_that_nobody_configured_is_no_leave() {
+fn unknown_ticket_check_does_not_permit_request() {
     let mut world = by("unknown");
     let plan = world.pass(at(1));
     assert_eq!(asked(&plan), []);
@@ -327,7 +327,7 @@ fn judged(checks: &[&str]) -> World {
 }
 
 #[test]
-fn what_policies_want_of_a_ticket_holds_beside_what_the_template_does() {
+fn ticket_rules_of_access_policies_add_to_those_of_template() {
     let mut world = judged(&["lenient", "jira"]);
     let names: Vec<String> = asked(&world.pass(at(1)))
         .into_iter()
@@ -351,7 +351,7 @@ fn what_policies_want_of_a_ticket_holds_beside_what_the_template_does() {
 }
 
 #[test]
-fn those_who_have_to_agree_are_not_asked_about_a_ticket_that_is_none() {
+fn approvers_are_not_asked_about_rejected_ticket() {
     let mut world = by("jira");
     world.config().approval = Some(approval(&["bob"], None));
     world.said("jira", 1, refused());
@@ -368,7 +368,7 @@ fn those_who_have_to_agree_are_not_asked_about_a_ticket_that_is_none() {
 }
 
 #[test]
-fn an_emergency_needs_no_ticket_and_asks_nobody() {
+fn emergency_requires_no_ticket_and_asks_no_check() {
     for ticket in [None, Some("CHG-1")] {
         let mut world = asking(ticket, config(Some("INC-.*"), Some("jira")));
         world.config().emergency = Some(EmergencyConfig {

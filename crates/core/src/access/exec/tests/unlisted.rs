@@ -46,7 +46,7 @@ fn neither_a_forged_mark_nor_a_request_without_a_grant_says_when_something_ends(
 }
 
 #[test]
-fn what_is_over_expires_although_its_role_its_binding_or_both_are_not_known() {
+fn grant_expires_although_role_or_binding_is_unknown() {
     for known in ["Role", "RoleBinding", "neither"] {
         let mut world = granted();
         world.live = of_kind(&world, known);

@@ -82,7 +82,7 @@ fn left_by_the_original() -> World {
 }
 
 #[test]
-fn what_the_original_granted_is_taken_away_before_its_request_is_refused() {
+fn access_of_original_oz_is_deleted_before_request_is_denied() {
     let mut world = left_by_the_original();
     let plan = world.plan(at(60));
     let steps = plan.stages.iter().flatten().map(|step| match step {
@@ -106,7 +106,7 @@ fn what_the_original_granted_is_taken_away_before_its_request_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_taken_for_gone() {
+fn unreadable_access_of_original_oz_is_not_treated_as_gone() {
     let mut world = left_by_the_original();
     world.left = Some(Err(Failure::transient("Timeout", "no answer")));
     assert!(is_transient(&world.plan(at(60))));
@@ -115,7 +115,7 @@ fn what_cannot_be_read_is_not_taken_for_gone() {
 }
 
 #[test]
-fn only_a_request_without_a_stamp_is_looked_at_for_what_another_program_made() {
+fn predecessor_is_searched_only_for_request_without_stamp() {
     let mut world = World::new();
     let looked = |world: &World| {
         let mut facts = world.facts();

@@ -116,7 +116,7 @@ fn a_record_that_cannot_be_written_keeps_neither_access_nor_pod() {
 }
 
 #[test]
-fn somebody_elses_long_grace_is_cut_short() {
+fn pod_deletion_with_long_grace_period_is_shortened() {
     let mut world = World::ready();
     world.edit("Pod", |pod| {
         pod.metadata.deletion_timestamp = Some(Time(at(3000)));
@@ -181,7 +181,7 @@ fn meddling_revokes_and_the_reason_stays_until_the_pod_has_ended() {
 
 /// The watch may show the deletions of the garbage collector before the deletion of the request.
 #[test]
-fn what_goes_because_the_request_was_deleted_is_not_taken_for_meddling() {
+fn garbage_collection_after_request_deletion_is_not_drift() {
     for kind in ["Pod", "RoleBinding"] {
         let mut world = World::ready();
         world.remove(kind);
@@ -262,7 +262,7 @@ fn deleting_a_request_revokes() {
 }
 
 #[test]
-fn what_is_left_of_a_deleted_request_is_removed_with_its_record() {
+fn pod_and_role_of_deleted_request_are_removed_and_recorded() {
     let mut world = World::ready();
     let plan = world.controller.orphaned(at(10), None, &world.live);
     assert_eq!(deleted(&plan), ["RoleBinding", "Pod", "Role"]);

@@ -49,7 +49,7 @@ fn only_the_very_pod_that_was_made_gets_a_role() {
 }
 
 #[test]
-fn one_that_is_gone_at_once_is_not_made_again() {
+fn exchanged_pod_that_vanishes_at_once_is_not_recreated() {
     let mut world = made();
     // The pod was never assigned to a node, so its deletion leaves no containers.
     world.edit("Pod", |pod| {
@@ -70,7 +70,7 @@ fn one_that_is_gone_at_once_is_not_made_again() {
 }
 
 #[test]
-fn after_a_restart_it_is_told_by_what_it_runs() {
+fn pod_is_recognized_by_spec_after_restart() {
     let restarted = || {
         let mut world = made();
         world.made = None;

@@ -105,7 +105,7 @@ fn the_requester_alone_gets_into_exactly_this_pod() {
 }
 
 #[test]
-fn the_pod_ends_by_itself_and_belongs_to_its_request() {
+fn pod_has_deadline_and_is_owned_by_request() {
     let mut world = World::new();
     world.settle(at(1));
     let pod: Pod = world.live[0].parse().unwrap();
@@ -124,7 +124,7 @@ fn the_pod_ends_by_itself_and_belongs_to_its_request() {
 }
 
 #[test]
-fn what_the_pod_cannot_have_is_said() {
+fn adjustment_of_pod_is_reported_in_condition() {
     let world = World::ready();
     let (status, reason, message) = world.condition(conditions::POD_ADJUSTED);
     assert_eq!((status.as_str(), reason.as_str()), ("True", "Adjusted"));
@@ -166,7 +166,7 @@ fn a_patch_that_does_not_fit_is_waited_for_and_named() {
 }
 
 #[test]
-fn a_spec_of_its_own_needs_no_workload() {
+fn template_with_pod_spec_requires_no_workload() {
     let mut own = template(json!({"podSpec": {"containers": [{"name": "sh", "image": "sh:1"}]}}));
     own.spec.controller_target_ref = None;
     let mut world = World::by(own);
@@ -444,7 +444,7 @@ fn a_template_that_is_being_deleted_grants_nothing_more() {
 }
 
 #[test]
-fn what_only_the_api_server_knows_of_the_pod_is_in_the_message_as_well() {
+fn access_message_contains_uid_assigned_by_api_server() {
     let command = "{{ .Metadata.Name }} {{ .Metadata.UID }}";
     let config = json!({"allowedGroups": ["devs"], "accessCommand": command});
     let mut world = World::by(template(json!({"accessConfig": config})));

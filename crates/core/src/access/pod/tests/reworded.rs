@@ -70,7 +70,7 @@ fn decisions(reworded: bool, event: Change, records_fail: bool, cured: i64) -> V
 }
 
 #[test]
-fn whoever_corrects_a_message_changes_no_decision() {
+fn corrected_message_changes_no_decision_for_dedicated_pod() {
     for (what, event) in EVENTS {
         for records_fail in [false, true] {
             for cured in [12, 62, 330, 1_000] {
@@ -86,7 +86,7 @@ fn whoever_corrects_a_message_changes_no_decision() {
 
 /// A pod of the name and a binding to the Role's name, both of other authors.
 #[test]
-fn whoever_corrects_a_message_changes_nothing_of_what_waits() {
+fn corrected_message_changes_no_decision_of_waiting_request() {
     let decisions = |reworded: bool, kind: &str| {
         let world = World::ready();
         let foreign = world.live.iter().find(|live| live.resource.kind == kind);

@@ -434,7 +434,7 @@ impl Door {
             self.opens(session).await?;
         }
         let entered = self.settled(&grant, &path.rest).await?;
-        let target = upstream_target(&path)?;
+        let target = upstream_target(path)?;
         let ticket = is_session
             .then(|| self.ticket(&grant, &user, entered.as_deref()))
             .transpose()?;

@@ -45,19 +45,19 @@ impl ExecTemplates {
         let namespace = oz_engine::namespace(&template.metadata)?;
         let target = &template.spec.controller_target_ref;
         if !self.probes.enabled {
-            self.workloads.exists(cx, &namespace, target).await?;
+            self.workloads.exists(cx, namespace, target).await?;
             return Ok(Vec::new());
         }
         let status = template.status.as_ref();
         self.probes.learn(
-            &namespace,
+            namespace,
             status.map_or(&[], |status| status.session_probes.as_slice()),
         );
-        let workload = self.workloads.read(cx, &namespace, target, None).await?;
+        let workload = self.workloads.read(cx, namespace, target, None).await?;
         // One of each kind of pod: those of an older replica set may run other images.
         let mut found = BTreeMap::new();
         for pod in &workload.pods {
-            for probe in self.probes.of(cx.client(), &namespace, pod).await {
+            for probe in self.probes.of(cx.client(), namespace, pod).await {
                 found.insert((probe.container.clone(), probe.image_id.clone()), probe);
             }
         }

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use oz_api::{ExecAccessRequest, Requester, labels};
-use oz_core::access::request::Request;
+use oz_core::kinds::AccessRequest as _;
 use oz_e2e::{Operator, Options, Scene, Webhook, install};
 use oz_testkit::{AuditMark, eventually};
 use oz_trail::verify::{Evidence, Terms, verify};
@@ -195,7 +195,7 @@ async fn waited(scene: &Scene, mark: AuditMark) -> Result<Values> {
     let requests = requests.list(&ListParams::default()).await?;
     let names: BTreeMap<String, String> = requests
         .iter()
-        .map(Request::from)
+        .filter_map(|request| request.stored().ok())
         .map(|request| (request.uid().to_owned(), request.role_name()))
         .collect();
     let waits: Values = granted

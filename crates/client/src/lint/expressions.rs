@@ -36,15 +36,13 @@ fn template(config: &Value) -> Vec<Violation> {
         Violation::of(field, format!("cannot be evaluated: {why}"))
     };
     if let Some(text) = config.command_policy.clone() {
-        if let Err(why) = tried(move |_| Expression::compile(&text, &COMMAND).map(drop)) {
-            found.push(wrong("commandPolicy", why));
-        }
+        let compile = move |_| Expression::compile(&text, &COMMAND).map(drop);
+        found.extend(tried(compile).err().map(|why| wrong("commandPolicy", why)));
     }
     let when = config.approval.as_ref();
     if let Some(text) = when.and_then(|approval| approval.when.clone()) {
-        if let Err(why) = tried(move |until| oz_cel::policy::check_condition(&text, until)) {
-            found.push(wrong("approval.when", why));
-        }
+        let check = move |until| oz_cel::policy::check_condition(&text, until);
+        found.extend(tried(check).err().map(|why| wrong("approval.when", why)));
     }
     found.extend(validate::unsatisfiable(&config));
     found

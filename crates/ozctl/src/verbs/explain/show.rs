@@ -231,7 +231,7 @@ pub(super) fn step_text(step: &Step) -> String {
             text
         }
         Step::Delete(reference) => {
-            format!("delete {} {}", reference.resource.kind, named(reference))
+            format!("delete {} {}", reference.resource.kind, child_name(reference))
         }
         Step::Effect(effect) => match Sessions::try_from(effect) {
             Ok(sessions) => format!("end what runs in pod {}", sessions.pod),
@@ -254,8 +254,8 @@ pub(super) fn step_text(step: &Step) -> String {
             ),
         },
         Step::Hold(_) => "put oz's finalizer on".to_owned(),
-        Step::Adopt(child, _) => format!("adopt {} {}", child.resource.kind, named(child)),
-        Step::Disown(child) => format!("let go of {} {}", child.resource.kind, named(child)),
+        Step::Adopt(child, _) => format!("adopt {} {}", child.resource.kind, child_name(child)),
+        Step::Disown(child) => format!("let go of {} {}", child.resource.kind, child_name(child)),
         Step::Release(_) => "take oz's finalizer off".to_owned(),
         Step::DeleteSelf => "delete the request".to_owned(),
         Step::Own(owner) => format!("tie the request to {} {}", owner.kind, owner.name),
@@ -339,9 +339,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
     }))
 }
 
-fn named(reference: &oz_core::controller::Reference) -> &str {
-    reference
-        .name
-        .as_deref()
-        .unwrap_or("an object without a name")
+/// Returns the name of a child, for a line of a plan.
+fn child_name(child: &oz_core::controller::Reference) -> &str {
+    child.name.as_deref().unwrap_or("without a name")
 }

@@ -229,8 +229,3 @@ pub(super) enum HandedError {
     #[error("has rules that are none: {0}")]
     NoRules(serde_json::Error),
 }
-
-/// Returns the failure of a pass over an object without an identity.
-pub(super) fn unidentified(error: &IdentityError) -> Failure {
-    Failure::invalid("Unidentified", error.to_string())
-}

@@ -18,7 +18,7 @@ use oz_core::transient::Policy;
 use serde_json::{Map, Value, json};
 
 use super::adoption::adopted;
-use super::answer::{AnswerError, unidentified};
+use super::answer::AnswerError;
 use super::claim::{Claimed, Owner, claim, controller_reference, selector};
 use super::declared::{Declared, Family};
 use super::desired::{APPLIED, desired};
@@ -833,7 +833,7 @@ impl Controller for Composite {
     ) -> Verdict<Question, Decision<Pass>> {
         let owner = match Owner::new(object) {
             Ok(owner) => owner,
-            Err(error) => return decided(Plan::default().because(unidentified(&error))),
+            Err(error) => return decided(Plan::default().because(error.into())),
         };
         let parent = self.parent(owner, live);
         if let Some(plan) = self.overdue(now, object, live) {

@@ -23,7 +23,6 @@ use sha2::{Digest, Sha256};
 pub use oz_api::names::COMPOSITE_FINALIZER as FINALIZER;
 
 use super::account::{Account, Accounts};
-use super::answer::unidentified;
 use super::declared::{Declared, Family, KindName};
 use super::guard::{self, Tally};
 use super::source::{Declaration, Source};
@@ -590,7 +589,7 @@ impl<S: Source> Controller for Composites<S> {
             Ok(uid) => uid,
             Err(error) => {
                 return Verdict::Decided(Decision {
-                    plan: Plan::default().because(unidentified(&error)),
+                    plan: Plan::default().because(error.into()),
                     state: Standing::default(),
                 });
             }

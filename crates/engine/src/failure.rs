@@ -1,7 +1,7 @@
 //! The effect of an error of the API on retries.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use oz_api::{IdentityError, Name};
+use oz_api::{Name, Namespace, Uid};
 use oz_core::controller::Failure;
 use oz_runtime::CallError;
 
@@ -12,19 +12,12 @@ pub fn failure(what: &str, error: &kube::Error) -> Failure {
     of_call(CallError::new(what, error))
 }
 
-/// Converts the absence of a name or a UID into a failure, which no retry resolves.
-#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-fn unidentified(error: IdentityError) -> Failure {
-    Failure::invalid("Unidentified", error.to_string())
-}
-
 /// Returns the name of a watched object.
 ///
 /// # Errors
 /// The failure of the pass, if it has none.
 pub fn name(metadata: &ObjectMeta) -> Result<&str, Failure> {
-    let name = Name::from_metadata(metadata).map_err(unidentified)?;
-    Ok(name.as_str())
+    Ok(Name::from_metadata(metadata)?.as_str())
 }
 
 /// Returns the UID of a watched object.
@@ -32,7 +25,7 @@ pub fn name(metadata: &ObjectMeta) -> Result<&str, Failure> {
 /// # Errors
 /// The failure of the pass, if it has none.
 pub fn uid(metadata: &ObjectMeta) -> Result<&str, Failure> {
-    part(metadata, metadata.uid.as_deref(), "metadata.uid")
+    Ok(Uid::from_metadata(metadata)?.as_str())
 }
 
 /// Returns the namespace of a watched object of a namespaced kind.
@@ -40,20 +33,7 @@ pub fn uid(metadata: &ObjectMeta) -> Result<&str, Failure> {
 /// # Errors
 /// The failure of the pass, if it has none.
 pub fn namespace(metadata: &ObjectMeta) -> Result<&str, Failure> {
-    let namespace = metadata.namespace.as_deref();
-    part(metadata, namespace, "metadata.namespace")
-}
-
-fn part<'a>(
-    metadata: &ObjectMeta,
-    part: Option<&'a str>,
-    field: &'static str,
-) -> Result<&'a str, Failure> {
-    let Some(part) = part else {
-        let name = name(metadata)?.to_owned();
-        return Err(unidentified(IdentityError::Missing { name, field }));
-    };
-    Ok(part)
+    Ok(Namespace::from_metadata(metadata)?.as_str())
 }
 
 /// Converts the error of a call into a failure: a call that the API server rejects for its content

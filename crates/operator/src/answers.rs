@@ -37,7 +37,7 @@ pub(crate) async fn answer<K: Kind>(
         Question::Predecessor => {
             facts.predecessor = Some(match request.stored() {
                 Ok(request) => predecessor(cx, &request).await,
-                Err(error) => Err(Failure::unidentified(&error)),
+                Err(error) => Err(error.into()),
             });
         }
         Question::SameStamp => facts.same_stamp = Some(stamps.same(cx.now(), requests, request)),
@@ -48,7 +48,7 @@ pub(crate) async fn answer<K: Kind>(
         Question::Approvals => {
             facts.confirmed = Some(match request.stored() {
                 Ok(request) => approvals(cx, &request.candidate()).await,
-                Err(error) => Err(Failure::unidentified(&error)),
+                Err(error) => Err(error.into()),
             });
         }
         Question::Trial(trial) => facts.tried = Some(try_as_author(cx, &trial).await),

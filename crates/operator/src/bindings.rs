@@ -84,7 +84,7 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
             Question::Approvals => {
                 facts.confirmed = Some(match object.stored() {
                     Ok(view) => approvals(cx, &view.candidate(&self.namespace)).await,
-                    Err(error) => Err(Failure::unidentified(&error)),
+                    Err(error) => Err(error.into()),
                 });
             }
             Question::Lookup(want) => {

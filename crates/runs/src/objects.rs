@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::child;
 use super::pod::{RUN_LABEL, deadline_seconds};
-use super::stored::Stored;
+use super::stored::StoredObject;
 use super::template::Resolved;
 
 /// Where brokers are.
@@ -35,7 +35,7 @@ pub const WORKSPACE_KIND: &str = "Workspace";
 /// The NetworkPolicy of a run: nothing gets in, and nothing out but to the broker. It has no owner: the garbage
 /// collector would take it while the pod still has its grace. `sealed` is the decision.
 #[must_use]
-pub fn network_policy(run: &Stored<'_, HarnessRun>, broker: &Broker, sealed: &str) -> Value {
+pub fn network_policy(run: &StoredObject<'_, HarnessRun>, broker: &Broker, sealed: &str) -> Value {
     let mut policy = json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -90,7 +90,7 @@ pub fn workspace_name(run: &str) -> String {
 /// by.
 #[must_use]
 pub fn job(
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     template: &Resolved,
     mut pod: Value,
     sealed: &str,
@@ -113,7 +113,11 @@ pub fn job(
 }
 
 /// The Job of a run without its spec.
-pub(super) fn job_metadata(run: &Stored<'_, HarnessRun>, sealed: &str, voucher: &str) -> Value {
+pub(super) fn job_metadata(
+    run: &StoredObject<'_, HarnessRun>,
+    sealed: &str,
+    voucher: &str,
+) -> Value {
     let mut job = json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -145,7 +149,7 @@ fn queue_labels(run: &HarnessRun) -> impl Iterator<Item = (&String, &String)> {
 
 /// The workspace of a run that names none: it ends with the run.
 #[must_use]
-pub fn workspace(run: &Stored<'_, HarnessRun>) -> Value {
+pub fn workspace(run: &StoredObject<'_, HarnessRun>) -> Value {
     let mut workspace = json!({
         "apiVersion": format!("{GROUP}/v1alpha1"),
         "kind": "Workspace",
@@ -162,11 +166,11 @@ pub fn workspace(run: &Stored<'_, HarnessRun>) -> Value {
     workspace
 }
 
-fn owned(run: &Stored<'_, HarnessRun>) -> Value {
+fn owned(run: &StoredObject<'_, HarnessRun>) -> Value {
     child::owned(KIND, &run.identity)
 }
 
 /// The marks of a child, on an object and on a Job's pods alike: both are found by them.
-fn mark(metadata: &mut Value, run: &Stored<'_, HarnessRun>) {
+fn mark(metadata: &mut Value, run: &StoredObject<'_, HarnessRun>) {
     child::mark(metadata, KIND, &run.identity);
 }

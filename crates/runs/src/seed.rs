@@ -12,7 +12,7 @@ use super::host::user_and_host;
 use super::objects::{WORKSPACE_KIND as KIND, closed_but_for};
 use super::overlay::{append, confined, confined_pod, optional, variable};
 use super::pod::claim_name;
-use super::stored::Stored;
+use super::stored::StoredObject;
 use super::{child, reserved};
 
 /// Clones, and writes the list of what was cloned.
@@ -76,7 +76,7 @@ pub fn digest(workspace: &Workspace) -> String {
 
 /// The Job that fills a workspace, by an image.
 #[must_use]
-pub fn job(workspace: &Stored<'_, Workspace>, settings: &Settings, image: &str) -> Value {
+pub fn job(workspace: &StoredObject<'_, Workspace>, settings: &Settings, image: &str) -> Value {
     let name = workspace.name();
     let repositories = repositories(workspace);
     let mut volumes = vec![
@@ -138,7 +138,7 @@ pub fn job(workspace: &Stored<'_, Workspace>, settings: &Settings, image: &str) 
 /// ports of its repositories, but none to what cloud providers serve on link-local addresses, and none to the ranges that
 /// the operator was told: a URL is its author's to write, and the API server's address is one.
 #[must_use]
-pub fn network_policy(workspace: &Stored<'_, Workspace>, settings: &Settings) -> Value {
+pub fn network_policy(workspace: &StoredObject<'_, Workspace>, settings: &Settings) -> Value {
     let ports: BTreeSet<u16> = repositories(workspace)
         .iter()
         .map(|it| port(&it.url))
@@ -265,7 +265,12 @@ fn container(settings: &Settings, image: &str, name: &str, variables: &[Value]) 
 }
 
 /// An object of a workspace, with our marks.
-fn object(workspace: &Stored<'_, Workspace>, api_version: &str, kind: &str, name: &str) -> Value {
+fn object(
+    workspace: &StoredObject<'_, Workspace>,
+    api_version: &str,
+    kind: &str,
+    name: &str,
+) -> Value {
     let mut object = json!({
         "apiVersion": api_version,
         "kind": kind,

@@ -4,16 +4,12 @@ use std::ops::Deref;
 
 use kube::Resource;
 use oz_api::{Identity, IdentityError, Namespace};
-use oz_core::controller::Failure;
 use oz_trail::RequestRef;
-
-/// Reason of a pass over an object without an identity.
-const UNIDENTIFIED: &str = "Unidentified";
 
 /// An object of a namespace, with the identity under which the API server stores it. A pass creates it once, where it
 /// receives the object.
 #[derive(Clone, Copy, Debug)]
-pub struct Stored<'a, K> {
+pub struct StoredObject<'a, K> {
     object: &'a K,
     /// The identity of the object.
     pub identity: Identity<'a>,
@@ -21,7 +17,7 @@ pub struct Stored<'a, K> {
     pub namespace: Namespace<'a>,
 }
 
-impl<'a, K: Resource> Stored<'a, K> {
+impl<'a, K: Resource> StoredObject<'a, K> {
     /// Identifies an object.
     ///
     /// # Errors
@@ -54,15 +50,10 @@ impl<'a, K: Resource> Stored<'a, K> {
     }
 }
 
-impl<K> Deref for Stored<'_, K> {
+impl<K> Deref for StoredObject<'_, K> {
     type Target = K;
 
     fn deref(&self) -> &K {
         self.object
     }
-}
-
-/// Returns the failure that ends a pass over an object without an identity.
-pub(crate) fn unidentified(error: &IdentityError) -> Failure {
-    Failure::invalid(UNIDENTIFIED, error.to_string())
 }

@@ -38,7 +38,7 @@ impl<K: Kind> Controller for K {
     ) -> Verdict<Question, Decision<Assessment>> {
         let request = match object.stored() {
             Ok(request) => request,
-            Err(error) => return Verdict::Decided(unidentified(&error)),
+            Err(error) => return Verdict::Decided(unidentified(error)),
         };
         match assess::assess(self, now, object, &request, facts, live) {
             Ok(state) => Verdict::Decided(Decision {
@@ -93,8 +93,8 @@ impl<K: Kind> Controller for K {
 }
 
 /// Returns the decision about an object without identity: nothing is done, and the pass fails.
-fn unidentified(error: &IdentityError) -> Decision<Assessment> {
-    let failure = Failure::unidentified(error);
+fn unidentified(error: IdentityError) -> Decision<Assessment> {
+    let failure = Failure::from(error);
     Decision {
         plan: Plan::default().because(failure.clone()),
         state: Assessment {

@@ -89,9 +89,7 @@ pub async fn identify<R: Reader>(
 ) -> Result<Identity, Failure> {
     let found = existing(reader, target).await?;
     let uid = Uid::from_metadata(&found.metadata);
-    let uid = uid
-        .map_err(|error| Failure::unidentified(&error))?
-        .to_string();
+    let uid = uid?.to_string();
     if target.kind == TargetKind::CronJob {
         return Ok(Identity {
             uid,

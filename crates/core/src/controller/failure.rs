@@ -16,6 +16,13 @@ pub struct Failure {
     pub message: String,
 }
 
+/// The failure of a pass over an object without an identity, which no retry resolves.
+impl From<IdentityError> for Failure {
+    fn from(error: IdentityError) -> Self {
+        Self::invalid("NotStored", error.to_string())
+    }
+}
+
 impl Failure {
     /// The reason of a command that cannot be rendered for this pod.
     pub const COMMAND_INVALID: &'static str = "AccessCommandInvalid";
@@ -38,12 +45,6 @@ impl Failure {
             reason,
             message: message.into(),
         }
-    }
-
-    /// Creates a failure because an object has no identity.
-    #[must_use]
-    pub fn unidentified(error: &IdentityError) -> Self {
-        Self::invalid("NotStored", error.to_string())
     }
 
     /// Creates a failure because another owner's object has the name.

@@ -47,7 +47,7 @@ impl<K: Kind> Controller for Transient<K> {
     ) -> Verdict<Question, Decision<Assessment>> {
         let binding = match object.stored() {
             Ok(binding) => binding,
-            Err(error) => return Verdict::Decided(unidentified(now, &error)),
+            Err(error) => return Verdict::Decided(unidentified(now, error)),
         };
         let assessment = match self.assess(now, &binding, facts, live) {
             Ok(assessment) => assessment,
@@ -262,8 +262,8 @@ impl<K: Kind> Transient<K> {
 }
 
 /// The decision about an object without identity: nothing is done, and the pass fails.
-fn unidentified(now: Timestamp, error: &IdentityError) -> Decision<Assessment> {
-    let failure = Failure::unidentified(error);
+fn unidentified(now: Timestamp, error: IdentityError) -> Decision<Assessment> {
+    let failure = Failure::from(error);
     Decision {
         plan: Plan::default().because(failure.clone()),
         state: Assessment {

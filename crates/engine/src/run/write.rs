@@ -99,7 +99,7 @@ impl Writer {
             Some(object) => Ok(Created::New(stripped(object))),
             None => {
                 let read = || format!("failed to read the {key} that exists already");
-                let name = key.name().map_err(|error| Failure::unidentified(&error))?;
+                let name = key.name()?;
                 within(api.get(name.as_str()), read)
                     .await
                     .map(|object| Created::Exists(stripped(object)))
@@ -159,7 +159,7 @@ impl Writer {
         desired.metadata.uid.clone_from(&live.object.metadata.uid);
         desired.metadata.resource_version = None;
         desired.metadata.managed_fields = None;
-        let name = key.name().map_err(|error| Failure::unidentified(&error))?;
+        let name = key.name()?;
         let api = self.api(&child.resource, key.namespace.as_deref());
         let parameters = PatchParams::apply(&self.manager).force();
         within(
@@ -179,7 +179,7 @@ impl Writer {
         let kind = &target.resource.kind;
         self.allow("delete", kind)?;
         let identified = target.identified();
-        let (name, uid) = identified.map_err(|error| Failure::unidentified(&error))?;
+        let (name, uid) = identified?;
         let api = self.api(&target.resource, target.namespace.as_deref());
         let parameters = DeleteParams {
             grace_period_seconds: grace_seconds,
@@ -397,7 +397,7 @@ impl Writer {
             field_manager: Some(self.manager.clone()),
             ..PatchParams::default()
         };
-        let name = key.name().map_err(|error| Failure::unidentified(&error))?;
+        let name = key.name()?;
         let api = self.api(&child.resource, key.namespace.as_deref());
         let patched = within(
             async {

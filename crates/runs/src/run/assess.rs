@@ -26,7 +26,7 @@ use crate::isolation::{Isolation, NOT_CONFINED, pod_labels};
 use crate::objects::{self, KIND, policy_name};
 use crate::pod::{self, Parts, Prompt, deadline_seconds};
 use crate::policy::Matching;
-use crate::stored::{Stored, unidentified};
+use crate::stored::StoredObject;
 use crate::template::{self, Resolved, Unresolved};
 use crate::{admission, jobs, requires, voucher};
 
@@ -141,7 +141,7 @@ impl Runs {
     pub(super) fn assess(
         &self,
         now: Timestamp,
-        run: &Stored<'_, HarnessRun>,
+        run: &StoredObject<'_, HarnessRun>,
         facts: &Facts,
         seen: &Seen<'_>,
     ) -> Result<State, Question> {
@@ -187,7 +187,7 @@ impl Runs {
     fn begun(
         &self,
         now: Timestamp,
-        run: &Stored<'_, HarnessRun>,
+        run: &StoredObject<'_, HarnessRun>,
         facts: &Facts,
         seen: &Seen<'_>,
     ) -> Result<State, Question> {
@@ -244,7 +244,7 @@ impl Runs {
     fn must_end(
         &self,
         now: Timestamp,
-        run: &Stored<'_, HarnessRun>,
+        run: &StoredObject<'_, HarnessRun>,
         facts: &Facts,
         seen: &Seen<'_>,
         isolation: &Isolation,
@@ -321,7 +321,7 @@ impl Runs {
     fn undecided(
         &self,
         now: Timestamp,
-        run: &Stored<'_, HarnessRun>,
+        run: &StoredObject<'_, HarnessRun>,
         facts: &Facts,
     ) -> Result<(Decided, Rendered), Otherwise> {
         let own = admission::run(run);
@@ -400,7 +400,7 @@ impl Runs {
     /// The pod of a run that may begin.
     fn rendered(
         &self,
-        run: &Stored<'_, HarnessRun>,
+        run: &StoredObject<'_, HarnessRun>,
         facts: &Facts,
         template: Resolved,
         held: Option<&HeldWorkspace>,
@@ -452,7 +452,7 @@ struct Rendered {
 
 /// Finds what opens more to the pods of a run: to those that exist, and to those that its Job makes next.
 fn isolation(
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     facts: &Facts,
     seen: &Seen<'_>,
     job: Option<&Value>,
@@ -503,7 +503,7 @@ pub fn is_over(run: &HarnessRun) -> bool {
 /// The template of a run; one that is not there is waited for.
 fn chosen<'a>(
     now: Timestamp,
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     facts: &'a Facts,
 ) -> Result<(TemplateKind, &'a HarnessTemplateSpec), Otherwise> {
     let own = facts.template.as_ref().map(|template| &template.spec);
@@ -523,7 +523,7 @@ fn chosen<'a>(
 
 fn resolved(
     now: Timestamp,
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     facts: &Facts,
     spec: &HarnessTemplateSpec,
 ) -> Result<Resolved, Otherwise> {
@@ -538,7 +538,7 @@ fn resolved(
 /// It may come with the next file that somebody applies.
 fn not_there_yet(
     now: Timestamp,
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     reason: &'static str,
     message: String,
 ) -> Otherwise {
@@ -552,13 +552,13 @@ fn not_there_yet(
 }
 
 /// Until when a run waits for its template.
-pub(super) fn waits_until(run: &Stored<'_, HarnessRun>) -> Timestamp {
+pub(super) fn waits_until(run: &StoredObject<'_, HarnessRun>) -> Timestamp {
     after(run.identity.created, TEMPLATE_WAIT)
 }
 
 /// The workspace of a run that may begin; `None` if it has none.
 fn workspace_of(
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     template: &Resolved,
     facts: &Facts,
 ) -> Result<Option<HeldWorkspace>, Otherwise> {
@@ -618,7 +618,7 @@ fn workspace_of(
 }
 
 fn unheld(error: &IdentityError) -> Otherwise {
-    State::Waiting(unidentified(error)).into()
+    State::Waiting(error.clone().into()).into()
 }
 
 /// How many may be before a run that is told of each of them.

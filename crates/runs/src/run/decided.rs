@@ -11,7 +11,7 @@ use oz_trail::{Action, Decision, Record, RequestRef};
 use serde::{Deserialize, Serialize};
 
 use crate::objects::Broker;
-use crate::stored::Stored;
+use crate::stored::StoredObject;
 
 const PURPOSE: Purpose = Purpose::HarnessRun;
 
@@ -76,7 +76,11 @@ impl Decided {
     }
 
     /// The decision that an object carries for the run with this UID, in its namespace.
-    pub(super) fn open(keys: &Keys, live: &Live, run: &Stored<'_, HarnessRun>) -> Option<Self> {
+    pub(super) fn open(
+        keys: &Keys,
+        live: &Live,
+        run: &StoredObject<'_, HarnessRun>,
+    ) -> Option<Self> {
         let decided = Self::open_any(keys, live)?;
         (decided.run.uid == run.uid()).then_some(decided)
     }

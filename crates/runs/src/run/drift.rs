@@ -13,12 +13,12 @@ use super::decided::Decided;
 use super::existing::Seen;
 use crate::child::child;
 use crate::objects;
-use crate::stored::Stored;
+use crate::stored::StoredObject;
 
 /// The NetworkPolicy as it should be; its `uid` is that of the one that is there.
 pub(super) fn policy(
     decided: &Decided,
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     sealed: &str,
     there: Option<&Live>,
 ) -> Option<Child> {
@@ -42,7 +42,7 @@ pub(super) fn has_drifted(live: &Live, desired: &Child) -> bool {
 /// What was changed of a NetworkPolicy that writing our fields again would leave as it is.
 pub(super) fn lasting(
     decided: &Decided,
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     live: &Live,
 ) -> Option<&'static str> {
     if is_held(&live.object.metadata) {
@@ -73,7 +73,7 @@ fn is_same(live: &Live, desired: &Child) -> bool {
 /// server lets nobody.
 pub(super) fn job(
     decided: &Decided,
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     seen: &Seen<'_>,
 ) -> Option<Child> {
     let (live, _) = seen.job.as_ref()?;

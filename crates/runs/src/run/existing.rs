@@ -14,7 +14,7 @@ use super::decided::Decided;
 use crate::jobs::{condition, is_active};
 use crate::objects::policy_name;
 use crate::reserved;
-use crate::stored::Stored;
+use crate::stored::StoredObject;
 
 /// Phase, reason and message of the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub(super) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    pub(super) fn of(keys: &Keys, run: &Stored<'_, HarnessRun>, live: &'a [Live]) -> Self {
+    pub(super) fn of(keys: &Keys, run: &StoredObject<'_, HarnessRun>, live: &'a [Live]) -> Self {
         let mut seen = Self::default();
         let (name, uid) = (run.name(), run.uid());
         for one in live {
@@ -94,7 +94,7 @@ impl<'a> Seen<'a> {
         seen
     }
 
-    fn take(&mut self, keys: &Keys, live: &'a Live, run: &Stored<'_, HarnessRun>) {
+    fn take(&mut self, keys: &Keys, live: &'a Live, run: &StoredObject<'_, HarnessRun>) {
         let Some(sealed) = Decided::sealed(live) else {
             return;
         };

@@ -22,7 +22,7 @@ use crate::child::child;
 use crate::isolation::{Isolation, LOOK_AGAIN};
 use crate::jobs::is_active;
 use crate::objects::{self, KIND, policy_name};
-use crate::stored::{Stored, unidentified};
+use crate::stored::StoredObject;
 
 /// The finalizers of the original, which stored objects may have still.
 const ORIGINAL_FINALIZERS: [&str; 2] = [
@@ -54,10 +54,10 @@ impl Controller for Runs {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<State>> {
-        let stored = match Stored::new(run) {
+        let stored = match StoredObject::new(run) {
             Ok(stored) => stored,
             Err(error) => {
-                let failure = unidentified(&error);
+                let failure = Failure::from(error);
                 let plan = Plan::default().because(failure.clone());
                 let state = State::Waiting(failure);
                 return Verdict::Decided(Decision { plan, state });
@@ -119,11 +119,11 @@ impl Controller for Runs {
 
     fn is_decided(&self, run: &HarnessRun, live: &[Live]) -> bool {
         let is_decided = |run| Seen::of(&self.keys, &run, live).decided.is_some();
-        is_over(run) || Stored::new(run).is_ok_and(is_decided)
+        is_over(run) || StoredObject::new(run).is_ok_and(is_decided)
     }
 
     fn lasts_until(&self, run: Option<&HarnessRun>, live: &[Live]) -> Option<Timestamp> {
-        let run = Stored::new(run?).ok()?;
+        let run = StoredObject::new(run?).ok()?;
         let seen = Seen::of(&self.keys, &run, live);
         until(seen.decided.as_ref()?, &seen)
     }
@@ -173,7 +173,7 @@ impl Runs {
     /// whoever would give its workspace to another.
     fn confining(
         &self,
-        run: &Stored<'_, HarnessRun>,
+        run: &StoredObject<'_, HarnessRun>,
         decided: &Decided,
         opened: Option<Step>,
         seen: &Seen<'_>,
@@ -197,7 +197,7 @@ impl Runs {
 /// What somebody changed is put back.
 fn going_on(
     now: Timestamp,
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     decided: &Decided,
     opened: Option<Step>,
     pending: Pending,
@@ -249,7 +249,7 @@ fn going_on(
 /// Everything that runs is told to end.
 fn ending(
     now: Timestamp,
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     end: &RunEnd,
     decided: Option<&Decided>,
     seen: &Seen<'_>,
@@ -285,7 +285,7 @@ fn ending(
 
 fn waiting(
     now: Timestamp,
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     obstacle: &oz_core::controller::Failure,
 ) -> Plan {
     let plan = Plan::default().because(obstacle.clone());
@@ -326,7 +326,7 @@ fn opened_record(now: Timestamp, decided: &Decided, isolation: &Isolation) -> Op
 /// Nothing runs any more: that is put on record, and then nothing needs to be confined.
 fn ended(
     now: Timestamp,
-    run: &Stored<'_, HarnessRun>,
+    run: &StoredObject<'_, HarnessRun>,
     end: &RunEnd,
     decided: Option<&Decided>,
     seen: &Seen<'_>,
@@ -413,12 +413,12 @@ fn deleted<'a>(objects: impl IntoIterator<Item = &'a Live>) -> Vec<Step> {
     stay.map(|live| Step::Delete(live.reference())).collect()
 }
 
-fn look_for_policy(run: &Stored<'_, HarnessRun>) -> Step {
+fn look_for_policy(run: &StoredObject<'_, HarnessRun>) -> Step {
     let (namespace, name) = (Some(run.namespace.as_str()), policy_name(run.name()));
     Step::Look(Sought::named::<NetworkPolicy>(namespace, name))
 }
 
-fn look_for_job(run: &Stored<'_, HarnessRun>) -> Step {
+fn look_for_job(run: &StoredObject<'_, HarnessRun>) -> Step {
     let namespace = Some(run.namespace.as_str());
     Step::Look(Sought::named::<Job>(namespace, run.name()))
 }

@@ -14,7 +14,7 @@ use super::decided::Decided;
 use super::existing::{COMPLETED, NOT_OVER, RunEnd, Seen};
 use crate::isolation::{CONFINED, NOT_CONFINED, unconfined};
 use crate::jobs::{has_started, obstacle, told_from};
-use crate::stored::Stored;
+use crate::stored::StoredObject;
 
 /// Condition: its template is known.
 const TEMPLATE_RESOLVED: &str = "TemplateResolved";
@@ -86,7 +86,7 @@ pub(super) fn report(
     let generation = run.metadata.generation;
     let failure = outcome.failure.as_ref();
     let seen = || {
-        let run = Stored::new(run).ok()?;
+        let run = StoredObject::new(run).ok()?;
         Some(Seen::of(&runs.keys, &run, &outcome.live))
     };
     let mut conditions = Conditions {

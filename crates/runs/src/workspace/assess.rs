@@ -14,7 +14,7 @@ use crate::isolation::Isolation;
 use crate::objects::workspace_name;
 use crate::pod::claim_name;
 use crate::queue::{has_left, place};
-use crate::stored::Stored;
+use crate::stored::StoredObject;
 
 /// What is known besides the workspace and its objects.
 #[derive(Clone, Debug, Default)]
@@ -120,7 +120,7 @@ fn wants(run: &HarnessRun, workspace: &Workspace) -> bool {
 pub(super) fn assess(
     now: Timestamp,
     controller: &Workspaces,
-    workspace: &Stored<'_, Workspace>,
+    workspace: &StoredObject<'_, Workspace>,
     facts: &Facts,
     live: &[Live],
 ) -> Result<State, Question> {
@@ -163,7 +163,7 @@ pub(super) fn assess(
 
 /// Whether runs can have it.
 fn usable(
-    workspace: &Stored<'_, Workspace>,
+    workspace: &StoredObject<'_, Workspace>,
     claim: Option<&PersistentVolumeClaim>,
     phase: Option<&str>,
 ) -> Result<(), (WorkspacePhase, &'static str, String)> {
@@ -209,7 +209,7 @@ fn holder(workspace: &Workspace, facts: &Facts) -> Result<Option<Waiting>, Quest
 
 /// The claim of a workspace, if it is there.
 pub(super) fn claim_of(
-    workspace: &Stored<'_, Workspace>,
+    workspace: &StoredObject<'_, Workspace>,
     live: &[Live],
 ) -> Option<PersistentVolumeClaim> {
     let name = claim_name(workspace.name());

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::KIND;
 use crate::child;
 use crate::pod::claim_name;
-use crate::stored::Stored;
+use crate::stored::StoredObject;
 
 /// The claim of a workspace, which owns it. A copy has its content by the storage class.
 #[must_use]
-pub fn claim(workspace: &Stored<'_, Workspace>) -> Value {
+pub fn claim(workspace: &StoredObject<'_, Workspace>) -> Value {
     let name = workspace.name();
     let storage = &workspace.spec.storage;
     let mut spec = json!({

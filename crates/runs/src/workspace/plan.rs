@@ -15,7 +15,7 @@ use super::seeding::{Parts, Seeding, is_to_go, told_from};
 use super::{FINALIZER, KIND, Workspaces, claim, report};
 use crate::child::child;
 use crate::isolation::LOOK_AGAIN;
-use crate::stored::{Stored, unidentified};
+use crate::stored::StoredObject;
 
 impl Controller for Workspaces {
     type Object = Workspace;
@@ -41,10 +41,10 @@ impl Controller for Workspaces {
         facts: &Facts,
         live: &[Live],
     ) -> Verdict<Question, Decision<State>> {
-        let stored = match Stored::new(workspace) {
+        let stored = match StoredObject::new(workspace) {
             Ok(stored) => stored,
             Err(error) => {
-                let plan = Plan::default().because(unidentified(&error));
+                let plan = Plan::default().because(error.into());
                 let state = State::default();
                 return Verdict::Decided(Decision { plan, state });
             }
@@ -121,7 +121,7 @@ impl Controller for Workspaces {
 }
 
 /// The record of what lets the pods that fill a workspace reach more than oz does, which is written once.
-fn opened(now: Timestamp, workspace: &Stored<'_, Workspace>, state: &State) -> Option<Step> {
+fn opened(now: Timestamp, workspace: &StoredObject<'_, Workspace>, state: &State) -> Option<Step> {
     let uid = workspace.uid();
     let isolation = state.isolation.as_ref()?;
     let record = isolation.record(uid, |action, decision, reason, message| Record {
@@ -133,7 +133,7 @@ fn opened(now: Timestamp, workspace: &Stored<'_, Workspace>, state: &State) -> O
 
 /// The claim is made once; one that the original made gets our marks. Its spec stays as it is: somebody may have
 /// given it more room.
-fn claimed(workspace: &Stored<'_, Workspace>, state: &State, live: &[Live]) -> Option<Step> {
+fn claimed(workspace: &StoredObject<'_, Workspace>, state: &State, live: &[Live]) -> Option<Step> {
     if state.phase == WorkspacePhase::Terminating {
         return None;
     }

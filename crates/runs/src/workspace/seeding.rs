@@ -24,7 +24,7 @@ use crate::seed::{
     DEADLINE_SECONDS, Settings, digest, job, job_name, names_secrets, network_policy, policy_name,
     repositories,
 };
-use crate::stored::Stored;
+use crate::stored::StoredObject;
 
 /// Condition: it is filled.
 pub(super) const SEEDED: &str = "Seeded";
@@ -87,7 +87,7 @@ struct Unstamped {
 impl Seeding {
     pub(super) fn of(
         now: Timestamp,
-        workspace: &Stored<'_, Workspace>,
+        workspace: &StoredObject<'_, Workspace>,
         controller: &Workspaces,
         live: &[Live],
     ) -> Self {
@@ -140,7 +140,7 @@ impl Seeding {
     /// Finds what opens more to the pods that fill a workspace; `None` if there are none, and are to be none.
     pub(super) fn isolation(
         &self,
-        workspace: &Stored<'_, Workspace>,
+        workspace: &StoredObject<'_, Workspace>,
         controller: &Workspaces,
         policies: &[Arc<NetworkPolicy>],
         live: &[Live],
@@ -293,7 +293,7 @@ impl<'a> Parts<'a> {
     /// The stages that fill a workspace, or those that clear up: the pods go before what confines them.
     pub(super) fn steps(
         &self,
-        workspace: &Stored<'_, Workspace>,
+        workspace: &StoredObject<'_, Workspace>,
         seeding: &Seeding,
         phase: WorkspacePhase,
         settings: &Settings,

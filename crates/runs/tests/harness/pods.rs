@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use oz_api::labels;
 use oz_runs::objects::{Broker, job, network_policy};
-use oz_runs::stored::Stored;
+use oz_runs::stored::StoredObject;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -453,11 +453,11 @@ fn broker() -> Broker {
 fn r29_every_run_has_a_network_policy_that_lets_it_reach_the_broker_alone() {
     // A template that requires nothing has one as well.
     let run = run(json!({}));
-    let policy = network_policy(&Stored::new(&run).unwrap(), &broker(), "sealed");
+    let policy = network_policy(&StoredObject::new(&run).unwrap(), &broker(), "sealed");
     insta::assert_yaml_snapshot!("network-policy", policy);
     let pod = rendered(&resolved(json!({})), &run).unwrap();
     let job = job(
-        &Stored::new(&run).unwrap(),
+        &StoredObject::new(&run).unwrap(),
         &resolved(json!({})),
         pod,
         "sealed",
@@ -475,11 +475,11 @@ fn r29_every_run_has_a_network_policy_that_lets_it_reach_the_broker_alone() {
 #[test]
 fn r28_the_network_policy_has_no_owner_and_the_job_has() {
     let run = run(json!({}));
-    let policy = network_policy(&Stored::new(&run).unwrap(), &broker(), "sealed");
+    let policy = network_policy(&StoredObject::new(&run).unwrap(), &broker(), "sealed");
     assert_eq!(policy["metadata"]["ownerReferences"], Value::Null);
     let pod = rendered(&resolved(json!({})), &run).unwrap();
     let job = job(
-        &Stored::new(&run).unwrap(),
+        &StoredObject::new(&run).unwrap(),
         &resolved(json!({})),
         pod,
         "sealed",
@@ -497,7 +497,7 @@ fn a_job_ends_on_time_and_has_the_labels_that_kueue_reads() {
         ("team".to_owned(), "birds".to_owned()),
     ]));
     let made = job(
-        &Stored::new(&batch).unwrap(),
+        &StoredObject::new(&batch).unwrap(),
         &template,
         rendered(&template, &batch).unwrap(),
         "sealed",
@@ -526,7 +526,7 @@ fn a_job_ends_on_time_and_has_the_labels_that_kueue_reads() {
     let _: k8s_openapi::api::batch::v1::Job = serde_json::from_value(made).unwrap();
     let long = run(json!({"mode": "Interactive"}));
     let made = job(
-        &Stored::new(&long).unwrap(),
+        &StoredObject::new(&long).unwrap(),
         &template,
         rendered(&template, &long).unwrap(),
         "sealed",

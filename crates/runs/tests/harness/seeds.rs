@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use oz_api::harness::Workspace;
 use oz_runs::seed::{self, Settings};
-use oz_runs::stored::Stored;
+use oz_runs::stored::StoredObject;
 use serde_json::{Value, json};
 
 pub(crate) fn workspace(repos: Value) -> Workspace {
@@ -29,12 +29,12 @@ pub(crate) fn settings() -> Settings {
 }
 
 pub(crate) fn policy(workspace: &Workspace) -> Value {
-    seed::network_policy(&Stored::new(workspace).unwrap(), &settings())
+    seed::network_policy(&StoredObject::new(workspace).unwrap(), &settings())
 }
 
 pub(crate) fn job(workspace: &Workspace) -> Value {
     seed::job(
-        &Stored::new(workspace).unwrap(),
+        &StoredObject::new(workspace).unwrap(),
         &settings(),
         "git@sha256:0",
     )

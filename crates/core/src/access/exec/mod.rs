@@ -86,7 +86,7 @@ impl Kind for ExecAccess {
             }))));
         };
         let pod = PodRef::stored(&chosen.metadata, case.asked.container.clone())
-            .map_err(|error| State::Waiting(Failure::unidentified(&error)))?;
+            .map_err(|error| State::Waiting(error.into()))?;
         let follows = case.terms.follow == Follow::Successor;
         let following = follows.then(|| Following {
             workload: target.clone(),

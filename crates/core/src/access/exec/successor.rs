@@ -51,8 +51,7 @@ fn in_pod(
         Failure::invalid(Failure::COMMAND_INVALID, message)
     })?;
     let mut moved = grant.clone();
-    moved.pod = PodRef::stored(&pod.metadata, grant.pod.container.clone())
-        .map_err(|error| Failure::unidentified(&error))?;
+    moved.pod = PodRef::stored(&pod.metadata, grant.pod.container.clone())?;
     moved.access_message = said;
     look_into(&mut moved, pod, probes);
     Ok(moved)

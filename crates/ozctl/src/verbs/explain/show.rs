@@ -231,7 +231,11 @@ pub(super) fn step_text(step: &Step) -> String {
             text
         }
         Step::Delete(reference) => {
-            format!("delete {} {}", reference.resource.kind, child_name(reference))
+            format!(
+                "delete {} {}",
+                reference.resource.kind,
+                child_name(reference)
+            )
         }
         Step::Effect(effect) => match Sessions::try_from(effect) {
             Ok(sessions) => format!("end what runs in pod {}", sessions.pod),

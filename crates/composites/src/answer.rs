@@ -1,8 +1,7 @@
 //! The defects of a function's response. Each message continues "its answer".
 
 use kube::core::ParseExpressionError;
-use oz_api::IdentityError;
-use oz_core::controller::{Failure, Key};
+use oz_core::controller::Key;
 use oz_core::lifecycle::seal::SealError;
 
 use super::kind::KindName;

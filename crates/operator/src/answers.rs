@@ -168,7 +168,7 @@ async fn predecessor(cx: &Cx, request: &StoredRequest<'_>) -> Result<Vec<Live>, 
         let found = cx
             .get_with::<DynamicObject>(namespace, &name, &resource)
             .await?;
-        Ok(found.map(|object| Live { resource, object }))
+        Ok::<_, Failure>(found.map(|object| Live { resource, object }))
     });
     let found: Vec<Option<Live>> = try_join_all(reads).await?;
     Ok(found.into_iter().flatten().collect())

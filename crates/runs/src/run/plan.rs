@@ -7,7 +7,7 @@ use oz_api::harness::{HarnessRun, HarnessRunStatus, RunPhase, Workspace};
 use oz_api::labels;
 use oz_core::access::stamp;
 use oz_core::controller::{
-    Controller, Decision, Live, Outcome, Plan, Sought, Step, Transition, Verdict,
+    Controller, Decision, Failure, Live, Outcome, Plan, Sought, Step, Transition, Verdict,
 };
 use oz_core::lifecycle::drift::{has_finalizer, is_owned};
 use oz_core::lifecycle::window::{after, has_come};

@@ -145,8 +145,8 @@ impl Runs {
     }
 
     /// Returns the inline prompt of a live run, read at the time of the call: the broker reads prompts only here and
-    /// stores none. There is no audit record of this: the pod gets the prompt of its own run, and the submission of the
-    /// run is recorded.
+    /// stores none. There is no audit record of this: the pod gets the prompt of its run, and the submission of the run
+    /// is recorded.
     pub(crate) async fn prompt(
         &self,
         caller: &Caller,

@@ -102,7 +102,8 @@ pub enum Action {
     SessionHeld,
     /// The webhook created or replaced its certificate authority.
     CertificateRotated,
-    /// A key that signs audit records or seals stamps was created or replaced.
+    /// A key that signs audit records or seals objects was replaced or created, or the operator vouched for a writer's
+    /// key.
     KeyRotated,
     /// The webhook restored its registration, which had been changed or deleted.
     WebhookRepaired,

@@ -1,4 +1,4 @@
-//! Answers, and why there is none: as codes for programs and sentences for people.
+//! Responses: codes for programs, and sentences for users.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use oz_runs::caller::{Reason, Refusal};
 use oz_runtime::CallError;
 use serde::Serialize;
 
-/// Why a request is not answered.
+/// The refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) status: StatusCode,
-    /// Of a bounded vocabulary.
+    /// One of a bounded set of codes.
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    /// When it is worth another try, if it is.
+    /// The time after which a retry may succeed.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -31,25 +31,25 @@ impl Refused {
         }
     }
 
-    /// Worth another try after `wait`.
+    /// Sets the time after which the caller may retry.
     pub(crate) fn later(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
     }
 
-    /// Somebody asks too often.
+    /// Creates the refusal of a caller that exceeds its rate.
     pub(crate) fn too_often(what: &str, wait: Duration) -> Self {
         let message = format!("{what}: wait as long as Retry-After says, and try again");
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).later(wait)
     }
 
-    /// There is no room for another request.
+    /// Creates the refusal of a request for which there is no capacity.
     pub(crate) fn busy(what: &str) -> Self {
         let message = format!("{what}: try again in a moment");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message).later(Duration::from_secs(1))
     }
 
-    /// The API server does not answer as it should.
+    /// Creates the refusal for a failed call to the API server.
     pub(crate) fn unavailable(error: &CallError) -> Self {
         let message = format!("{error}; try again in a moment");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ApiServer", message)
@@ -64,7 +64,7 @@ impl Refused {
         let mut response = json(self.status, &refused);
         let headers = response.headers_mut();
         if let Some(wait) = self.retry_after {
-            // Whole seconds, and never too early.
+            // In whole seconds, rounded up.
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }
@@ -85,7 +85,7 @@ impl From<Refusal> for Refused {
     }
 }
 
-/// An answer with a body.
+/// Returns a response with a body as JSON.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
     // Texts always serialise.
     let text = serde_json::to_vec(body).unwrap_or_default();

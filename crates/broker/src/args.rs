@@ -1,4 +1,4 @@
-//! The broker's flags. Those that operator and webhook have as well have the same names.
+//! The broker's flags. Flags that the operator and the webhook also have use the same names.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use oz_runtime::{Address, Common};
 
 /// Hands the pods of harness runs their prompts, and takes their reports.
 #[derive(Clone, Debug, Parser)]
-// A flag that is there twice has its last value: charts and manifests are extended at the end.
+// The last value of a repeated flag applies: charts and manifests append flags.
 #[command(name = names::BROKER, version, args_override_self = true)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Names and addresses that the certificate is for.
+    /// Returns the names and addresses for which the certificate is valid.
     pub(crate) fn certificate_names(&self) -> Vec<String> {
         let (name, namespace) = (&self.service_name, &self.common.namespace);
         let service = [

@@ -1,24 +1,24 @@
-//! How often somebody may do something: a bucket for each, filled at a rate. Bounded: of more than are told
-//! apart, those that have been quiet for longest are forgotten.
+//! Rate limits: one token bucket for each key. The number of keys is bounded: beyond it, the keys that were idle for
+//! the longest time are removed.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// A bucket for each key.
+/// One bucket for each key.
 #[derive(Debug)]
 pub(crate) struct Buckets<K> {
-    /// How long one takes to come back.
+    /// The time to refill one token.
     every: Duration,
     burst: u32,
     most: usize,
-    /// When each will be full again.
+    /// The time at which each bucket is full again.
     full_at: Mutex<HashMap<K, Instant>>,
 }
 
 impl<K: Hash + Eq + Clone> Buckets<K> {
-    /// So many a second, `burst` at once, for at most `most` keys.
+    /// Creates buckets that refill `per_second`, hold `burst` tokens, and exist for at most `most` keys.
     pub(crate) fn new(per_second: u32, burst: u32, most: usize) -> Self {
         Self {
             every: Duration::from_secs(1) / per_second.max(1),
@@ -28,10 +28,10 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
         }
     }
 
-    /// Takes one.
+    /// Takes one token.
     ///
     /// # Errors
-    /// How long until there is one again.
+    /// The time until a token is available.
     pub(crate) fn take(&self, key: &K, now: Instant) -> Result<(), Duration> {
         let mut all = self.full_at.lock();
         let full = all.get(key).copied().unwrap_or(now).max(now) + self.every;
@@ -47,7 +47,7 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
         Ok(())
     }
 
-    /// How long until there is one, without taking it; nothing if there is.
+    /// Returns the time until a token is available, without taking it; zero if one is available.
     pub(crate) fn wait(&self, key: &K, now: Instant) -> Duration {
         let all = self.full_at.lock();
         let full = all.get(key).copied().unwrap_or(now).max(now) + self.every;
@@ -56,8 +56,8 @@ impl<K: Hash + Eq + Clone> Buckets<K> {
     }
 }
 
-/// Forgets those that are full, which is as if they had never been; else half of them, those that are nearest
-/// to it.
+/// Removes the full buckets, which changes nothing for their keys; if there are none, removes the half that is nearest
+/// to full.
 fn make_room<K: Hash + Eq + Clone>(all: &mut HashMap<K, Instant>, now: Instant) {
     let before = all.len();
     all.retain(|_, full| *full > now);
@@ -96,7 +96,7 @@ mod tests {
                 .count(),
             5
         );
-        // No more than a burst is saved up.
+        // A bucket holds no more than a burst.
         let much_later = start + Duration::from_secs(3600);
         assert_eq!(
             (0..50)

@@ -1,5 +1,5 @@
-//! Who calls: the API server is asked about each token once, and again after some seconds, so that a pod that
-//! is gone is nobody soon. Of what others send, a bounded number of digests is remembered.
+//! Authentication of callers. The API server reviews each token once, and again after some seconds, so that a deleted
+//! pod soon loses access. A bounded number of digests of tokens is cached.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -22,21 +22,21 @@ use crate::answer::Refused;
 use crate::buckets::Buckets;
 use crate::metrics::Metrics;
 
-/// How long what the API server said of a good token is believed, and of one that is not good.
+/// The time for which the result of a token review is cached: for a valid and for an invalid token.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(10);
 const BAD_FOR: SignedDuration = SignedDuration::from_secs(2);
-/// How many tokens of each sort are remembered.
+/// The maximum number of valid and of invalid tokens in the cache.
 const GOOD: usize = 2_048;
 const BAD: usize = 512;
-/// How many tokens that are not good one address may show a second, and at once: each costs a call.
+/// The number of invalid tokens that one address may send in a second, and at once: each costs a call.
 const STRANGERS: (u32, u32) = (5, 50);
-/// How many addresses are told apart.
+/// The maximum number of addresses with a separate limit.
 const ADDRESSES: usize = 4_096;
-/// How many calls about tokens are under way at once, and how long one waits for its turn.
+/// The maximum number of concurrent token reviews, and the maximum time that a review waits for its turn.
 const REVIEWS: usize = 32;
 const REVIEW_WAIT: Duration = Duration::from_secs(5);
 
-/// What is remembered of tokens, by their digests.
+/// A cache of token reviews, by the digests of the tokens.
 #[derive(Debug)]
 struct Remembered<T> {
     most: usize,
@@ -68,23 +68,23 @@ impl<T: Clone> Remembered<T> {
     }
 }
 
-/// Why somebody is nobody's pod, and who it is if the API server knows.
+/// A caller that is not a pod of a run: the reason, and its user if the API server authenticated one.
 #[derive(Clone, Debug)]
 pub(crate) struct Stranger {
     pub(crate) refusal: Refusal,
     pub(crate) user: Option<Requester>,
 }
 
-/// Why nobody is known.
+/// The reason for which a caller is not identified.
 #[derive(Debug)]
 pub(crate) enum Unknown {
-    /// It is no pod with a good token.
+    /// The caller is not a pod with a valid token.
     Stranger(Stranger),
-    /// It could not be found out.
+    /// The token review failed.
     Failed(Refused),
 }
 
-/// Tells pods by their tokens.
+/// The authentication of pods by their tokens.
 pub(crate) struct Callers {
     reviews: Api<TokenReview>,
     clock: Arc<dyn Clock>,
@@ -108,7 +108,7 @@ impl Callers {
         }
     }
 
-    /// The pod that a token is bound to, which came from `address`.
+    /// Returns the pod to which a token is bound. The token was received from `address`.
     pub(crate) async fn identify(
         &self,
         token: &str,
@@ -141,7 +141,7 @@ impl Callers {
                 Ok(caller)
             }
             Err(stranger) => {
-                // What it costs is over already; the next one waits.
+                // This review is already paid for; the limit applies to the next one.
                 let _ = self.strangers.take(&address, Instant::now());
                 self.bad
                     .lock()
@@ -203,12 +203,12 @@ mod tests {
         assert_eq!(all.get(&[1; 32], at(10)), None);
         assert_eq!(all.get(&[2; 32], at(0)), None);
         all.put([2; 32], "two", at(5), at(15));
-        // What ends soonest makes room.
+        // The entry that expires first is removed for a new one.
         all.put([3; 32], "three", at(6), at(16));
         assert_eq!(all.tokens.len(), 2);
         assert_eq!(all.get(&[1; 32], at(6)), None);
         assert_eq!(all.get(&[2; 32], at(6)), Some("two"));
-        // And what is over before what is not.
+        // Expired entries are removed before valid ones.
         all.put([4; 32], "four", at(15), at(25));
         assert_eq!(all.get(&[3; 32], at(15)), Some("three"));
     }

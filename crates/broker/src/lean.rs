@@ -1,4 +1,5 @@
-//! What is kept of a watched object: who it is, who controls it, whether it ends, and of a run its phase.
+//! The stored data of a watched object: its identity, its controller, whether it is being deleted, and the phase of a
+//! run.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,11 +13,11 @@ use oz_api::labels::{OWNER_KIND, OWNER_UID, VOUCHER};
 use oz_runs::objects::RECENT_EVENTS;
 use serde::{Deserialize, Deserializer};
 
-/// As much of an object of kind `K` as is asked for.
+/// The stored part of an object of kind `K`.
 #[derive(Debug)]
 pub(crate) struct Lean<K> {
     pub(crate) metadata: ObjectMeta,
-    /// Of a run; one that is not known is none.
+    /// The phase of a run; `None` if it is unknown.
     pub(crate) phase: Option<RunPhase>,
     kind: PhantomData<fn() -> K>,
 }
@@ -59,7 +60,7 @@ impl<K> Lean<K> {
     }
 }
 
-/// The phase of a run, by its name in a status.
+/// Returns the phase of a run by its name in a status.
 pub(crate) fn phase(name: &str) -> Option<RunPhase> {
     serde_json::from_value(name.into()).ok()
 }
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(metadata.annotations.as_ref().unwrap().len(), 1);
         assert_eq!(metadata.owner_references.as_ref().unwrap()[0].name, "b");
         assert!(!format!("{lean:?}").contains("secret"));
-        // What a later version writes is no reason not to know the run.
+        // The broker knows a run also if a later version wrote its status.
         for status in [json!({"phase": "Dreaming"}), json!({}), json!(null)] {
             let mut other = run.clone();
             other["status"] = status;

@@ -1,5 +1,5 @@
-//! The oz broker: what the pods of harness runs talk to. A pod is known by its token alone, and its run by the
-//! pod; nobody names a run.
+//! The oz broker, the server that the pods of harness runs call. The broker identifies a pod by its token, and a run by
+//! the pod; no request names a run.
 
 mod answer;
 mod args;
@@ -17,7 +17,7 @@ use clap::Parser;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    // First of all: every connection needs to know which cryptography to use.
+    // First: every connection requires a cryptography provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = args::Args::parse();
     args.common.start_logging()?;

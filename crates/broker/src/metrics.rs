@@ -1,4 +1,4 @@
-//! What is counted. Labels are of this program's own words: nothing that a request carries makes a series.
+//! Metrics. Label values are constants of this program: no content of a request creates a series.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What pods ask for. Who asks comes first, then how often, then what: of a request from a stranger no byte of
-//! the body is read.
+//! The routes for pods. The broker checks the caller first, then the rate limits, then the request: it reads no byte of
+//! the body of a request from an unknown caller.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,18 +28,19 @@ use crate::reports::Reports;
 use crate::runs::{Run, Runs};
 use crate::write::Applied;
 
-/// How often a pod may ask a second, and a run, and how often at once.
+/// The number of requests of a pod, and of a run, in a second and at once.
 const RATE: (u32, u32) = (5, 10);
-/// How many pods and runs are told apart.
+/// The maximum number of pods, and of runs, with a separate limit.
 const BUCKETS: usize = 8_192;
-/// How many prompts, and how many bodies, are in memory at once, and how long one waits for room.
+/// The maximum number of prompts and of bodies in memory, and the maximum time that a request waits for one of these
+/// places.
 const PROMPTS: usize = 4;
 const BODIES: usize = 32;
 const ROOM_WAIT: Duration = Duration::from_secs(5);
-/// How long a body may take to come in.
+/// The maximum time to receive a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What answers.
+/// The state of the HTTP server.
 pub(crate) struct Broker {
     pub(crate) callers: Callers,
     pub(crate) runs: Runs,
@@ -50,7 +51,7 @@ pub(crate) struct Broker {
     pub(crate) metrics: Metrics,
 }
 
-/// How much is answered.
+/// The rate limits and the memory limits.
 pub(crate) struct Limits {
     pods: Buckets<String>,
     runs: Buckets<String>,
@@ -104,7 +105,7 @@ impl Route {
     }
 }
 
-/// The routes.
+/// Returns the router.
 pub(crate) fn router(broker: Arc<Broker>) -> Router {
     Router::new().fallback(answer).with_state(broker)
 }
@@ -125,11 +126,11 @@ async fn answer(State(broker): State<Arc<Broker>>, request: Request) -> Response
     match answer {
         Ok(response) => response,
         Err(refused) => {
-            // Of somebody who has never shown a token of a run's pod, no connection is kept.
+            // The broker closes the connection of a caller that has not sent a token of a run's pod.
             let ends = peer.is_some_and(|peer| peer.has_shown_no_key());
             let mut response = refused.response();
             if ends && version <= Version::HTTP_11 {
-                // Or the next request would meet a connection that closes.
+                // Otherwise the client would send its next request on a connection that is being closed.
                 let headers = response.headers_mut();
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -157,7 +158,7 @@ impl Broker {
         }
     }
 
-    /// Whose the request is: by the token, and by nothing else that the request says.
+    /// Returns the pod and the run of a request. Only the token decides; other content of the request does not.
     async fn whose(
         &self,
         headers: &HeaderMap,
@@ -182,7 +183,7 @@ impl Broker {
                 return Err(refused);
             }
         };
-        // Before it costs anything: who is no run's may ask no more often.
+        // The limit applies before any further call, and so also to pods that belong to no run.
         let taken = self.limits.pods.take(&caller.uid, Instant::now());
         taken.map_err(|wait| Refused::too_often("the pod asks too often", wait))?;
         match self.runs.find(&caller).await {
@@ -216,8 +217,8 @@ impl Broker {
         }
     }
 
-    /// Takes a report: it is written soon, and the pod does not wait for that. Of a run that is over too, as
-    /// long as its pod is there: nothing but its events is written.
+    /// Accepts a report. The events are written soon, and the response does not wait for the write. A pod of a run that
+    /// is over may report too, as long as the pod exists: only the events are written.
     async fn report(&self, run: &Run, request: Request) -> Result<Response<Body>, Refused> {
         let _room = room(&self.limits.bodies).await?;
         let body = receive(request.into_body()).await?;
@@ -240,8 +241,8 @@ impl Broker {
         Ok(response)
     }
 
-    /// Puts a refusal on record, if it tells something: who it was, the API server says. It is refused either
-    /// way, and nobody waits; who goes on trying is counted.
+    /// Records a refusal of a user that the API server authenticated. The refusal does not depend on the record and
+    /// does not wait for it; repeated refusals are counted.
     fn record(&self, user: Requester, caller: Option<&Caller>, refused: &Refused) {
         let subject = caller.map_or(user.user.as_str(), |caller| caller.uid.as_str());
         let subject = format!("{subject} {}", refused.code);
@@ -270,7 +271,7 @@ impl Broker {
     }
 }
 
-/// The token of a request.
+/// Returns the token of a request.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
@@ -291,7 +292,7 @@ async fn receive(body: Body) -> Result<axum::body::Bytes, Refused> {
         let message = format!("the body is larger than {MAX_BODY} bytes: report fewer events");
         Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "TooLarge", message)
     };
-    // As the head says, before anything is read.
+    // By the length in the header, before the body is read.
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(too_large());
     }

@@ -1,4 +1,4 @@
-//! What the broker consists of, put together.
+//! The composition of the broker.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::routes::{Broker, Limits, router};
 use crate::runs::Runs;
 use crate::write::Applied;
 
-/// How long what pods were told to trust stays good while the authority changes: longer than a run lasts that
-/// was started before. It is asked for once in years.
+/// The time for which a replaced authority stays valid: longer than the longest run that started before the
+/// replacement. The replacement occurs once in years.
 const SETTLE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
-/// How long the authority lives; it is replaced after two thirds of that.
+/// The lifetime of the authority; it is replaced after two thirds of it.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(3 * 365 * 24 * 60 * 60);
 
-/// Runs until a signal, or until what it needs is lost.
+/// Runs until a signal, or until a required component is lost.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let common = &args.common;
@@ -100,26 +100,26 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     Ok(ended?)
 }
 
-/// Pods learn whom to trust when they are made, and not again.
+/// Returns the certificate policy. A pod receives the trusted certificates when it is created, and no later ones.
 fn certificates() -> CertPolicy {
     CertPolicy {
         secret: Some(names::BROKER_AUTHORITY.to_owned()),
         ca_life: AUTHORITY_LIFE,
         settle: SETTLE,
-        // Until every replica has followed, which waits as long.
+        // Until every replica follows the replacement, which waits equally long.
         overlap: SETTLE * 2,
         ..CertPolicy::default()
     }
 }
 
-/// Many connections, of which each asks little.
+/// Returns the limits for many connections with few requests each.
 fn server_limits() -> ServerLimits {
     ServerLimits {
         concurrent_reviews: 4,
         connections: 2_048,
-        // A token, and what clients say of themselves.
+        // A token, and the headers that clients add.
         head: 16 << 10,
-        // Whoever reports does so every two seconds; who has nothing to say may connect again.
+        // A reporting pod sends a request every two seconds; an idle pod may reconnect.
         idle: Duration::from_secs(30),
         ..ServerLimits::default()
     }

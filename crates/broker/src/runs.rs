@@ -1,5 +1,5 @@
-//! Whose run a pod is: from what is watched, or by the API server's word for what a watch has not shown yet.
-//! Of pods and Jobs the metadata is watched, of runs the phase is kept besides; prompts are not.
+//! The run of a pod: from the watches, or from the API server if a watch has not delivered the object yet. The broker
+//! watches the metadata of pods and Jobs, and the metadata and phases of runs; it does not watch prompts.
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
@@ -18,27 +18,27 @@ use crate::answer::Refused;
 use crate::lean::{Lean, phase};
 use crate::write::RunName;
 
-/// A run, as far as a caller of its pod is concerned.
+/// The data of a run that a call of its pod requires.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) name: RunName,
-    /// How many events are kept of it.
+    /// The number of events in the status of the run.
     pub(crate) recent_events: usize,
     pub(crate) standing: Standing,
 }
 
-/// Tells runs by their pods.
+/// The runs, by their pods.
 pub(crate) struct Runs {
     client: Client,
     pods: Store<Lean<Pod>>,
     jobs: Store<Lean<Job>>,
     runs: Store<Lean<HarnessRun>>,
-    /// The Secret with the operator's public keys, by which vouchers are checked.
+    /// The Secret with the operator's public keys, which verify vouchers.
     operator_keys: Store<Secret>,
 }
 
 impl Runs {
-    /// Watches what is needed.
+    /// Starts the watches.
     pub(crate) fn new(client: Client, feeds: &Feeds, namespace: &str) -> Self {
         fn kept<K>(feeds: &Feeds, selection: Selection) -> Store<Lean<K>>
         where
@@ -62,7 +62,7 @@ impl Runs {
         }
     }
 
-    /// The run of the caller. A pod that is being deleted may report as long as its token is good.
+    /// Returns the run of the caller. A pod that is being deleted may report as long as its token is valid.
     pub(crate) async fn find(&self, caller: &Caller) -> Result<Run, Refused> {
         let space = caller.namespace.as_str();
         let pod = self
@@ -92,7 +92,7 @@ impl Runs {
         })
     }
 
-    /// The keys by which vouchers are checked. As long as the operator has published none, no Job is believed.
+    /// Returns the keys that verify vouchers. As long as the operator has published no key, no Job is trusted.
     fn keys(&self) -> Result<Keys, Refused> {
         let operator = SealOwner::Operator;
         let secrets = self.operator_keys.objects();
@@ -110,7 +110,7 @@ impl Runs {
         }
     }
 
-    /// What is known of an object of this UID; else what the API server says of the one of this name.
+    /// Returns the watched object with this UID; otherwise the object with this name from the API server.
     async fn known<K>(
         &self,
         store: &Store<Lean<K>>,
@@ -144,8 +144,9 @@ impl Runs {
         })
     }
 
-    /// The inline prompt of a run that goes on, as it is at this moment: the one place where it is read. It is
-    /// kept nowhere. That it was handed out is not on record: it is the run's own, whose submission is.
+    /// Returns the inline prompt of a live run, read at the time of the call: the broker reads prompts only here and
+    /// stores none. There is no audit record of this: the pod gets the prompt of its run, and the submission of the run
+    /// is recorded.
     pub(crate) async fn prompt(
         &self,
         caller: &Caller,

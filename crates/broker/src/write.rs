@@ -1,4 +1,4 @@
-//! One write of a run's events into its status.
+//! Writes of a run's events into its status.
 
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
@@ -10,7 +10,7 @@ use oz_runtime::within;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// A run, by name and UID: one that comes back under the same name is another one.
+/// A run, by name and UID: a run that is created again under the same name is another run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RunName {
     pub(crate) namespace: String,
@@ -18,25 +18,25 @@ pub(crate) struct RunName {
     pub(crate) uid: String,
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is written.
+    /// The events are written.
     Written,
-    /// It never will be: the run is gone, or the API server does not take the events.
+    /// The events cannot be written: the run does not exist any more, or the API server rejects the events.
     Lost,
-    /// It may be worth another try.
+    /// The write failed and may be retried.
     Failed,
 }
 
-/// Writes events into statuses.
+/// The writer of events into statuses.
 pub(crate) trait Write: Send + Sync + 'static {
-    /// `events` is a list as JSON.
+    /// Writes `events`, a list as JSON.
     fn write(&self, run: &RunName, events: &RawValue) -> impl Future<Output = Outcome> + Send;
 }
 
-/// Writes by server-side apply, as a manager of its own: what is no event of a run stays as it is, whatever is
-/// written meanwhile.
+/// The writer with server-side apply and a separate field manager: it changes only the events of a run, also if other
+/// fields change at the same time.
 pub(crate) struct Applied(pub(crate) Client);
 
 #[derive(Debug, Serialize)]
@@ -52,7 +52,7 @@ struct Apply<'a> {
 struct Metadata<'a> {
     name: &'a str,
     namespace: &'a str,
-    /// With another UID, the API server refuses.
+    /// The API server rejects the write if the run has another UID.
     uid: &'a str,
 }
 
@@ -91,7 +91,7 @@ impl Write for Applied {
         match within(patched, what).await {
             Ok(_) => Outcome::Written,
             Err(error) => {
-                // Another UID is a conflict.
+                // The API server reports another UID as a conflict.
                 let lost = error.rejected || ["NotFound", "Changed"].contains(&error.reason);
                 tracing::debug!(%error, lost, "events were not written");
                 if lost { Outcome::Lost } else { Outcome::Failed }

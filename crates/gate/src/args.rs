@@ -1,4 +1,4 @@
-//! The gate's flags. Those that operator and webhook have as well have the same names.
+//! The gate's flags. Flags that the operator and the webhook also have use the same names.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,39 +15,38 @@ use oz_runtime::{Address, Common};
 use crate::spool::{SpoolMeters, SpoolOptions};
 use crate::storage::{S3Args, Storage};
 
-/// How much of a value that is no recipient is repeated.
+/// The number of characters of an invalid recipient that an error quotes.
 const SHOWN: usize = 80;
 
-/// Lets people into the pods of their grants, through the API server, and closes what they opened when the
-/// grant ends.
+/// Opens sessions to the pods of grants, through the API server, and ends them with the grant.
 #[derive(Clone, Debug, Parser)]
-// A flag that is there twice has its last value: charts and manifests are extended at the end.
+// The last value of a repeated flag applies: charts and manifests append flags.
 #[command(name = names::GATE, version, args_override_self = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
 
-    /// Where to serve the API server, as IP:PORT or :PORT.
+    /// Address to serve the API server on, as IP:PORT or :PORT.
     #[arg(long, default_value = ":8443", value_name = "ADDRESS")]
     pub(crate) listen: Address,
 
-    /// Where to serve /healthz, /readyz and /metrics, as IP:PORT or :PORT; 0 for nowhere.
+    /// Address to serve /healthz, /readyz and /metrics on, as IP:PORT or :PORT; 0 to serve none of them.
     #[arg(long, default_value = ":8081", value_name = "ADDRESS")]
     pub(crate) health_probe_bind_address: Address,
 
-    /// Name of the Service, in oz's namespace, that the APIService names: the certificate is for that.
+    /// Name of the Service, in oz's namespace, that the APIService names; the certificate is for this name.
     #[arg(long, default_value = names::GATE, value_name = "NAME")]
     pub(crate) service_name: String,
 
-    /// Name of the gate's own service account, in oz's namespace.
+    /// Name of the gate's service account, in oz's namespace.
     #[arg(long, default_value = names::GATE, value_name = "NAME")]
     service_account: String,
 
-    /// How many sessions are open at once, of all users.
+    /// Maximum number of open sessions of all users.
     #[arg(long, default_value_t = 500, value_name = "COUNT")]
     pub(crate) max_sessions: usize,
 
-    /// How many sessions one user has open at once. A forwarded port is one for each connection.
+    /// Maximum number of open sessions of one user. Each connection to a forwarded port counts as one.
     #[arg(long, default_value_t = 50, value_name = "COUNT")]
     pub(crate) max_sessions_per_user: usize,
 
@@ -60,18 +59,18 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) recording: RecordingArgs,
 
-    /// How long sessions may go on after a signal.
+    /// Maximum time for which sessions continue after a signal.
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = wait)]
     pub(crate) session_drain: Duration,
 
-    /// How long sessions are still opened after a signal, since the API server does not know at once that the process
-    /// stops. It does not stop before.
+    /// Time after a signal in which sessions are still opened, since the API server does not know at once that the
+    /// process stops. The process does not stop before.
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = wait)]
     pub(crate) drain: Duration,
 }
 
 impl Args {
-    /// The names that the certificate is for.
+    /// Returns the names for which the certificate is valid.
     pub(crate) fn certificate_names(&self) -> Vec<String> {
         let (name, namespace) = (&self.service_name, &self.common.namespace);
         vec![
@@ -80,7 +79,7 @@ impl Args {
         ]
     }
 
-    /// As whom sessions are opened.
+    /// Returns the account with which sessions are opened.
     pub(crate) fn account(&self) -> GateAccount {
         GateAccount {
             namespace: self.common.namespace.clone(),
@@ -89,11 +88,12 @@ impl Args {
     }
 }
 
-/// Flags about recordings of sessions.
+/// The flags for recordings of sessions.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Recordings")]
 pub(crate) struct RecordingArgs {
-    /// Where recordings of sessions are stored: s3://BUCKET/PREFIX or file:///DIRECTORY. Without it, none is made.
+    /// Store of the recordings of sessions: s3://BUCKET/PREFIX or file:///DIRECTORY. Without it, no session is
+    /// recorded.
     #[arg(
         long = "recordings",
         id = "recordings",
@@ -105,12 +105,12 @@ pub(crate) struct RecordingArgs {
     #[command(flatten)]
     s3: S3Args,
 
-    /// Directory in which recordings are until they are stored. No other process may have it.
+    /// Directory that holds recordings until they are stored. No other process may use it.
     #[arg(long = "recording-spool", value_name = "DIRECTORY", id = "spool")]
     spool: Option<PathBuf>,
 
-    /// How many bytes of recordings are in there at most. When it is full, nothing is recorded. When recordings of one
-    /// user take an eighth of it, their sessions are slowed down until some were stored.
+    /// Maximum size of the recordings in this directory. When it is full, nothing is recorded. When recordings of one
+    /// user take an eighth of it, the user's sessions are slowed down until some are stored.
     #[arg(
         long = "recording-spool-bytes",
         default_value_t = 1 << 30,
@@ -119,8 +119,9 @@ pub(crate) struct RecordingArgs {
     )]
     spool_bytes: u64,
 
-    /// To whom recordings are encrypted: recipients of age (age1…), up to 16. Only their identities play them then.
-    // Read later: an identity that was given by mistake is not repeated in the message.
+    /// Recipients of the encryption of recordings: public keys of age (age1…), up to 16. Only their identities can then
+    /// play the recordings.
+    // Parsed later: an error does not quote an identity that was given by mistake.
     #[arg(
         long = "recording-recipients",
         id = "recipients",
@@ -132,10 +133,10 @@ pub(crate) struct RecordingArgs {
 }
 
 impl RecordingArgs {
-    /// With what recordings are made; `None` if there are none.
+    /// Returns the spool and the store of recordings; `None` if no session is recorded.
     ///
     /// # Errors
-    /// When they cannot be stored where they should be, or a recipient is none.
+    /// When recordings cannot be stored in the given place, or a recipient is not valid.
     pub(crate) fn open(
         &self,
         meters: &SpoolMeters,
@@ -152,13 +153,13 @@ impl RecordingArgs {
         Ok(Some((options, Storage::new(url, &self.s3)?)))
     }
 
-    /// To whom they are encrypted, each once.
+    /// Returns the recipients, each once.
     fn recipients(&self) -> anyhow::Result<Vec<Recipient>> {
         let mut recipients: Vec<Recipient> = Vec::new();
         for (text, number) in self.recipients.iter().zip(1..) {
             let recipient = match text.parse() {
                 Ok(recipient) => recipient,
-                // It may be secret.
+                // The value may be secret.
                 Err(why @ KeyError::Secret) => {
                     bail!("--recording-recipients: value {number} is no recipient: {why}")
                 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Our container in the pod of a run.
+/// The oz container in the pod of a run.
 #[derive(Debug, Parser)]
 #[command(
     name = "oz-harness",
@@ -16,12 +16,12 @@ use clap::{Args, Parser, Subcommand};
         image may rely on."
 )]
 pub(crate) struct Program {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Fetch the prompt, turn the agent's output into events, report them
@@ -49,7 +49,7 @@ pub(crate) enum Command {
     Ready {
         #[command(flatten)]
         shared: Shared,
-        /// For how long to wait, in seconds
+        /// Time to wait, in seconds
         #[arg(long, default_value_t = 0, value_name = "SECONDS")]
         within: u8,
     },
@@ -65,7 +65,7 @@ pub(crate) enum Command {
     },
 }
 
-/// Where the containers of a run meet.
+/// The files that the containers of a run share.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Shared {
     /// File that the agent appends its output to, in a folder of the volume that all containers share
@@ -81,12 +81,12 @@ pub(crate) struct Shared {
     pub(crate) prompt: Option<PathBuf>,
 }
 
-/// What a run is, and where its files are.
+/// The identity of a run, and the paths of its files.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) shared: Shared,
-    /// Where the workspace is mounted
+    /// Directory on which the workspace is mounted
     #[arg(long, env = "OZ_WORKSPACE", value_name = "DIRECTORY")]
     pub(crate) workspace: PathBuf,
     /// Folder of the run's transcript, in the workspace
@@ -116,7 +116,7 @@ pub(crate) struct Options {
         value_name = "NAME"
     )]
     pub(crate) template: String,
-    /// How it takes prompts: Batch or Interactive
+    /// Mode of its prompts: Batch or Interactive
     #[arg(
         long,
         env = "PADDOCK_MODE",
@@ -132,19 +132,19 @@ pub(crate) struct Options {
         value_name = "IMAGE"
     )]
     pub(crate) harness_image: String,
-    /// Where the broker is, with https
+    /// URL of the broker, with https
     #[arg(long, env = "PADDOCK_BROKER_URL", value_name = "URL")]
     pub(crate) broker_url: String,
     /// File with the token for the broker; read again for each request
     #[arg(long, env = "PADDOCK_BROKER_TOKEN_PATH", value_name = "FILE")]
     pub(crate) token: PathBuf,
-    /// The certificates that the broker is known by, as PEM
+    /// CA bundle of the broker, as PEM
     #[arg(long, env = "OZ_BROKER_CA", value_name = "PEM", hide_env_values = true)]
     pub(crate) broker_ca: String,
-    /// Whether the broker has the prompt: true, or false if the kubelet mounts it
+    /// Source of the prompt: true for the broker, false if the kubelet mounts it
     #[arg(long, env = "OZ_FETCH_PROMPT", default_value = "false", action = clap::ArgAction::Set, value_name = "BOOL")]
     pub(crate) fetch_prompt: bool,
-    /// How many of the last events are reported
+    /// Number of latest events to report
     #[arg(
         long,
         env = "OZ_RECENT_EVENTS",

@@ -1,4 +1,4 @@
-//! The broker, over TLS: one connection for each request, since these are rare.
+//! The client of the broker, over TLS: one connection for each request, since requests are rare.
 
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -22,27 +22,27 @@ use crate::args::Options;
 use crate::cut;
 use crate::log::Complaint;
 
-/// How long one request may take.
+/// The timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after the first failure; twice as long each time.
+/// The backoff after the first failure; it doubles after each further failure.
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
-/// The longest pause.
+/// The maximum backoff.
 const LAST_BACKOFF: Duration = Duration::from_secs(10);
-/// The most bytes of an answer: a prompt of 256 KiB, of characters that JSON writes as six.
+/// The maximum size of a response in bytes: a prompt of 256 KiB of characters that take six bytes each in JSON.
 const MAX_ANSWER: usize = 2 * 1024 * 1024;
-/// The most bytes of a token.
+/// The maximum size of a token in bytes.
 const MAX_TOKEN: u64 = 64 * 1024;
 
-/// Why a request brought nothing.
+/// The reason for which a request failed.
 #[derive(Debug)]
 enum Failure {
-    /// The same request will be answered so again.
+    /// Another attempt would have the same result.
     Refused(anyhow::Error),
-    /// It may be answered otherwise later.
+    /// Another attempt may succeed.
     Temporary(anyhow::Error),
 }
 
-/// The broker.
+/// The client of the broker.
 pub(crate) struct Broker {
     host: String,
     port: u16,
@@ -51,10 +51,10 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// The broker that the command line names.
+    /// Creates the client of the broker that the command line names.
     ///
     /// # Errors
-    /// An address or certificates that are none.
+    /// When the address or the certificates are not valid.
     pub(crate) fn new(options: &Options) -> Result<Self> {
         let url = &options.broker_url;
         let parsed: Uri = url
@@ -86,10 +86,10 @@ impl Broker {
         })
     }
 
-    /// The run of this pod. Asked until it is answered.
+    /// Returns the run of this pod. Retries until the broker responds.
     ///
     /// # Errors
-    /// The broker refuses for good.
+    /// When the broker refuses the request permanently.
     pub(crate) async fn run(&self) -> Result<RunAnswer> {
         let mut complaint = Complaint::silent();
         let mut pause = FIRST_BACKOFF;
@@ -111,10 +111,10 @@ impl Broker {
         }
     }
 
-    /// Reports, once.
+    /// Sends a report, once.
     ///
     /// # Errors
-    /// It was not taken.
+    /// When the broker did not accept the report.
     pub(crate) async fn report(&self, body: String) -> Result<()> {
         let posted = self.ask(Method::POST, REPORT_PATH, body.into()).await;
         match posted {
@@ -171,12 +171,12 @@ impl Broker {
         tokio::pin!(exchange);
         tokio::select! {
             done = &mut exchange => done,
-            // Closed by the broker, maybe behind a whole answer: the exchange knows.
+            // The broker closed the connection, possibly after a complete response: the exchange decides.
             _ = connection => exchange.await,
         }
     }
 
-    /// The token, as it is now: the kubelet renews it.
+    /// Returns the current token: the kubelet renews it.
     fn token(&self) -> Result<String> {
         let mut token = String::new();
         std::fs::File::open(&self.token)

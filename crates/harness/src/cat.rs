@@ -1,4 +1,4 @@
-//! A file of a transcript, written out: for the pod by which `ozctl run logs` reads a run that is over.
+//! Output of a file of a transcript, for the pod with which `ozctl run logs` reads a run that is over.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::directory::Directory;
 /// Writes the file at `path`, which is absolute, to standard output.
 ///
 /// # Errors
-/// A path with `..`, one with a link in it, what is no plain file, and a file that is not there.
+/// When the path contains `..` or a link, or the file does not exist or is not a regular file.
 pub(crate) fn write(path: &Path) -> Result<()> {
     let whole = || format!("{} is no whole path of a file", path.display());
     let folder = path.parent().with_context(whole)?;

@@ -1,11 +1,11 @@
-//! Texts, cut to a length.
+//! Truncation of texts.
 
-/// The longest prefix of `text` that has at most `most` bytes and ends between characters.
+/// Returns the longest prefix of `text` that has at most `most` bytes and ends between characters.
 pub(crate) fn prefix(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or(text)
 }
 
-/// `text` in at most `most` bytes, with `…` at its end if it was longer.
+/// Returns `text` in at most `most` bytes, with `…` at its end if it was longer.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -14,9 +14,9 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     format!("{}{mark}", prefix(text, most.saturating_sub(mark.len())))
 }
 
-/// The words of `text` in one line of at most `most` bytes.
+/// Returns the words of `text` in one line of at most `most` bytes.
 pub(crate) fn line(text: &str, most: usize) -> String {
-    // More than will be shown is not looked at: texts may be long.
+    // The rest is not read: texts may be long.
     let start = prefix(text, most.saturating_mul(4));
     let words: Vec<&str> = start.split_whitespace().collect();
     cut(&words.join(" "), most)

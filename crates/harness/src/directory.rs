@@ -1,6 +1,6 @@
-//! Files in folders that the agent can write, too. Each step of a path is opened by itself and may be no symbolic
-//! link, so that nothing outside is read or written, whatever the agent puts there; and only plain files are, so
-//! that nothing waits for the agent.
+//! Files in folders that the agent can write, too. Each step of a path is opened separately and must not be a symbolic
+//! link, so that no file outside is read or written, regardless of the content of the folder. Only regular files are
+//! opened, so that no operation waits for the agent.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,12 +11,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// Folders belong to the group that all containers of a run share, and so does what is made in them.
+/// The mode of a folder. Folders, and files that are created in them, belong to the group that all containers of a run
+/// share.
 const FOLDER: u32 = 0o2770;
-/// Mode of a file that the agent or a runtime may write, too.
+/// The mode of a file that the agent or a runtime may write, too.
 const FILE: u32 = 0o660;
 
-/// A folder below one that is trusted. It need not exist, and may be gone the next time.
+/// A folder below a trusted folder. It need not exist, and may be removed at any time.
 #[derive(Clone, Debug)]
 pub(crate) struct Directory {
     root: PathBuf,
@@ -24,10 +25,10 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// The folder `path`, which is in `root`, a mount that the agent cannot replace.
+    /// Creates a reference to the folder `path` in `root`, a mount that the agent cannot replace.
     ///
     /// # Errors
-    /// A path that is not in `root`, or has steps such as `..`.
+    /// When the path is not in `root`, or has steps such as `..`.
     pub(crate) fn new(root: &Path, path: &Path) -> Result<Self> {
         let steps = path
             .strip_prefix(root)
@@ -55,7 +56,7 @@ impl Directory {
         self.path().join(name).display().to_string()
     }
 
-    /// The folder, opened; made, with those above it, where it is missing and `make` says so.
+    /// Opens the folder. With `make`, creates it and its parents where they are missing.
     fn open(&self, make: bool) -> Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut folder = rustix::fs::open(&self.root, flags, Mode::empty())
@@ -68,7 +69,7 @@ impl Directory {
                     let made = rustix::fs::mkdirat(&folder, name, Mode::from(FOLDER));
                     let next = enter();
                     if let (Ok(()), Ok(next)) = (made, &next) {
-                        // The mask of the process took bits away. Failing is no harm where the mask is empty.
+                        // The umask of the process removed bits. With an empty umask, a failure has no effect.
                         let _ = rustix::fs::fchmod(next, Mode::from(FOLDER));
                     }
                     next
@@ -88,18 +89,18 @@ impl Directory {
         Ok(folder)
     }
 
-    /// Makes the folder, and those above it.
+    /// Creates the folder and its parents.
     pub(crate) fn make(&self) -> Result<()> {
         self.open(true).map(drop)
     }
 
-    /// A plain file to read; `None` if there is none.
+    /// Opens a regular file for reading; `None` if it does not exist.
     pub(crate) fn read(&self, name: &str) -> Result<Option<File>> {
         let folder = match self.open(false) {
             Err(error) if is_missing(&error) => return Ok(None),
             folder => folder?,
         };
-        // Read and write where that is allowed, so that what was read can be given back to the disk.
+        // Opened for writing too where this is allowed, so that the space of the read data can be freed.
         match self.plain(&folder, name, OFlags::RDWR) {
             Err(error) if is_missing(&error) => Ok(None),
             Err(_) => match self.plain(&folder, name, OFlags::RDONLY) {
@@ -110,7 +111,7 @@ impl Directory {
         }
     }
 
-    /// A plain file to append to, made where it is missing.
+    /// Opens a regular file for appending, and creates it where it is missing.
     pub(crate) fn append(&self, name: &str) -> Result<File> {
         let folder = self.open(true)?;
         self.plain(
@@ -120,14 +121,14 @@ impl Directory {
         )
     }
 
-    /// A plain file to read and write at any place, made where it is missing.
+    /// Opens a regular file for reading and writing at any position, and creates it where it is missing.
     pub(crate) fn update(&self, name: &str) -> Result<File> {
         let folder = self.open(true)?;
         self.plain(&folder, name, OFlags::RDWR | OFlags::CREATE)
     }
 
     fn plain(&self, folder: &OwnedFd, name: &str, flags: OFlags) -> Result<File> {
-        // Not blocking: a pipe without an end, or a lease of the agent's, would keep us waiting.
+        // Non-blocking: a pipe without a second end, or a lease of the agent, would block this container.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(folder, name, flags, Mode::from(FILE));
         let opened = match opened {
@@ -147,14 +148,15 @@ impl Directory {
         Ok(File::from(opened))
     }
 
-    /// Device and number of the file that has this name now, without following a link.
+    /// Returns the device and inode of the file that has this name now, without following a link.
     pub(crate) fn identity(&self, name: &str) -> Option<(u64, u64)> {
         let folder = self.open(false).ok()?;
         let found = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some((found.st_dev, found.st_ino))
     }
 
-    /// The start of a file, at most `most` bytes, and whether that is all of it; `None` if there is none.
+    /// Returns the start of a file, at most `most` bytes, and whether this is the whole file; `None` if it does not
+    /// exist.
     pub(crate) fn read_start(&self, name: &str, most: usize) -> Result<Option<(Vec<u8>, bool)>> {
         let Some(file) = self.read(name)? else {
             return Ok(None);
@@ -169,14 +171,14 @@ impl Directory {
         Ok(Some((bytes, is_whole)))
     }
 
-    /// Puts a file in the place of whatever has this name, at once: whoever reads sees the old or the new.
+    /// Replaces the file with this name atomically: a reader sees the old or the new content.
     pub(crate) fn replace(&self, name: &str, bytes: &[u8], mode: u32) -> Result<()> {
         use std::io::Write as _;
 
         let folder = self.open(true)?;
         let describe = || format!("failed to write {}", self.describe(name));
         let temporary = format!(".{name}.new");
-        // What the agent may have put there; if it is a folder, the next step says so.
+        // A file that the agent may have put there; if it is a folder, the next step reports an error.
         let _ = rustix::fs::unlinkat(&folder, &temporary, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(
@@ -199,7 +201,7 @@ impl Directory {
         placed.with_context(describe)
     }
 
-    /// Removes a file or link; nothing happens if there is none.
+    /// Removes a file or link, if it exists.
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         let folder = self.open(true)?;
         match rustix::fs::unlinkat(&folder, name, AtFlags::empty()) {
@@ -211,7 +213,7 @@ impl Directory {
     }
 }
 
-/// Whether an error says that a file or folder does not exist.
+/// Checks whether an error reports that a file or folder does not exist.
 fn is_missing(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Errno>() == Some(&Errno::NOENT)
 }

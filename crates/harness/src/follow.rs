@@ -1,4 +1,4 @@
-//! The life of the container: prepare, follow the agent until SIGTERM, leave the outcome.
+//! The life of the container: it prepares the run, follows the agent until SIGTERM, and writes the outcome.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -23,32 +23,32 @@ use crate::ring::Ring;
 use crate::tail::{Line, Position, Tail};
 use crate::transcript::{EVENTS, Transcript};
 
-/// How often the file is looked at.
+/// The interval at which the file is read.
 const TICK: Duration = Duration::from_millis(100);
-/// How many pieces are read before anything else has its turn.
+/// The number of pieces that are read before other work has its turn.
 const PIECES: usize = 16;
-/// How long it reads on after the agent ended: the grace of the pod is for the agent.
+/// The maximum time for which the container reads after the agent ended: the grace period of the pod is for the agent.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Lines of events are written in pieces of about so many bytes.
+/// The approximate size of a batch of event lines, in bytes.
 const BATCH: usize = 64 * 1024;
-/// What a run made, in the transcript.
+/// The file in the transcript with the outputs of a run.
 const RESULT: &str = "result.json";
 
-/// What the container is.
+/// The function of the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// It stands in place of a runtime.
+    /// The container replaces a runtime.
     Runtime,
-    /// It stands beside one.
+    /// The container runs next to a runtime.
     Report,
 }
 
-/// Where events go.
+/// The destinations of events.
 struct Sink {
     verb: Verb,
     transcript: Transcript,
     ring: Ring,
-    /// Lines that are not written yet.
+    /// Lines to be written.
     batch: String,
     has_news: bool,
     outcome: Option<Outcome>,
@@ -99,12 +99,12 @@ impl Sink {
         let written = written.context("failed to write to standard output");
         self.output.about("events are missing in the log", written);
         self.batch.clear();
-        // A line may have been long.
+        // A line may have enlarged the buffer.
         self.batch.shrink_to(BATCH);
     }
 }
 
-/// Reads what the agent, or its runtime, writes.
+/// The reader of the output of the agent, or of its runtime.
 struct Follower {
     tail: Tail,
     sink: Sink,
@@ -115,7 +115,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Reads a piece, and says whether there was one.
+    /// Reads a piece. Returns whether there was one.
     fn step(&mut self) -> bool {
         let sink = std::cell::RefCell::new(&mut self.sink);
         let read = self.tail.read(
@@ -141,7 +141,7 @@ impl Follower {
         count.is_some_and(|count| count > 0)
     }
 
-    /// Reads what is left when nobody writes any more.
+    /// Reads the rest after the agent has ended.
     fn drain(&mut self) {
         let begun = Instant::now();
         while self.step() {
@@ -193,7 +193,8 @@ pub(crate) async fn run(options: &Options, verb: Verb) -> Result<()> {
     Ok(())
 }
 
-/// What has to be there before the agent writes its first line; with the raw output, it may start.
+/// Prepares everything that must exist before the agent writes its first line; when the raw output exists, the agent
+/// may start.
 fn begin(options: &Options, verb: Verb, directory: Directory) -> Result<Follower> {
     let (folder, name) = prepare::raw(&options.shared)?;
     let state = State::load(&folder, Timestamp::now())?;
@@ -207,7 +208,7 @@ fn begin(options: &Options, verb: Verb, directory: Directory) -> Result<Follower
         output: Complaint::silent(),
     };
     if state.is_first {
-        // Of an earlier attempt, or of an earlier run of this name in the same workspace.
+        // The file of an earlier attempt, or of an earlier run with this name in the same workspace.
         if let Err(error) = directory.remove(RESULT) {
             log::say(&format!("{error:#}"));
         }
@@ -222,7 +223,7 @@ fn begin(options: &Options, verb: Verb, directory: Directory) -> Result<Follower
             }
         }
     }
-    // The probe finds it, and the agent starts.
+    // The probe finds the file, and the agent starts.
     folder.append(&name)?;
     let tail = match verb {
         Verb::Runtime => Tail::new(folder, name, true, state.position),
@@ -238,7 +239,7 @@ fn begin(options: &Options, verb: Verb, directory: Directory) -> Result<Follower
     })
 }
 
-/// The prompt is the first event.
+/// Adds the prompt as the first event.
 fn submitted(options: &Options, sink: &mut Sink) {
     let Some(file) = &options.shared.prompt else {
         return;
@@ -276,7 +277,7 @@ async fn follow(follower: &mut Follower, reports: &mut Reports, stop: &mut Signa
     }
 }
 
-/// Leaves what the run made as the termination message, which the operator has even if the broker is down.
+/// Writes the outputs of the run as the termination message, which reaches the operator even if the broker is down.
 fn leave(options: &Options, verb: Verb, directory: &Directory, outcome: Option<&Outcome>) {
     let written = directory
         .read_start(RESULT, outputs::MAX_FILE)

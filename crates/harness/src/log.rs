@@ -1,27 +1,27 @@
-//! What people read of this container: on standard error, since standard output is the run's events.
+//! The log of this container, for users: on standard error, since standard output carries the run's events.
 
 use std::io::Write as _;
 
-/// Says one line.
+/// Writes one line.
 pub(crate) fn say(line: &str) {
-    // Nobody is left to tell if this fails.
+    // A failure cannot be reported anywhere.
     let _ = writeln!(std::io::stderr(), "oz-harness: {line}");
 }
 
-/// Something that may fail each time it is tried: said when it begins to fail, when it fails otherwise, and when
-/// it works again.
+/// An operation that may fail at each attempt. The log reports the first failure, each different failure, and the next
+/// success.
 #[derive(Debug)]
 pub(crate) struct Complaint {
     last: Option<String>,
 }
 
 impl Complaint {
-    /// Nothing has failed yet.
+    /// Creates the state before the first failure.
     pub(crate) const fn silent() -> Self {
         Self { last: None }
     }
 
-    /// Says what came of one attempt, if that is new. Gives what the attempt gave.
+    /// Logs the result of an attempt if it differs from the last one. Returns the value of the attempt.
     pub(crate) fn about<T>(&mut self, what: &str, result: anyhow::Result<T>) -> Option<T> {
         match result {
             Ok(value) => {

@@ -1,5 +1,5 @@
-//! Our container in the pod of a run: it has the prompt in its place before the agent starts, turns what the agent
-//! writes into events, reports the last of them to the broker, and leaves the outcome as its termination message.
+//! The oz container in the pod of a run. It provides the prompt before the agent starts, converts the output of the
+//! agent into events, reports the latest events to the broker, and writes the outcome as its termination message.
 
 mod args;
 mod broker;
@@ -26,7 +26,7 @@ use args::{Command, Options, Program};
 use follow::Verb;
 
 fn main() -> ExitCode {
-    // First of all: the connection to the broker needs to know which cryptography to use.
+    // First: the connection to the broker requires a cryptography provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let (options, verb) = match Program::parse().command {
         Command::Ready { shared, within } => {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let said = format!("{error:#}");
             log::say(&said);
-            // So that whoever looks at the pod sees it without the log.
+            // A user who reads the pod sees the error without the log.
             if let Err(error) = outputs::leave_message(&options.termination_log, &said) {
                 log::say(&format!("{error:#}"));
             }
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a verb that only looks ends with; an error is said on standard error.
+/// Returns the exit code of a command that only reads; an error is written to standard error.
 fn said(what: &str, done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,7 +63,7 @@ fn said(what: &str, done: anyhow::Result<()>) -> ExitCode {
 }
 
 fn run(options: &Options, verb: Verb) -> anyhow::Result<()> {
-    // One thread: what is done here is little, and memory counts.
+    // One thread: there is little work, and memory is limited.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -10,7 +10,7 @@ use crate::directory::Directory;
 
 const NAME: &str = "metadata.json";
 
-/// What a run is, and where it stands.
+/// The identity and the status of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Metadata {
@@ -35,7 +35,7 @@ struct Harness {
 }
 
 impl Metadata {
-    /// Of a run that began at this instant.
+    /// Creates the metadata of a run that began at this instant.
     pub(crate) fn new(options: &Options, started_at: Timestamp) -> Self {
         Self {
             schema_version: "1",
@@ -53,7 +53,7 @@ impl Metadata {
         }
     }
 
-    /// That the agent ended. Its exit code is known to the kubelet alone, and is in the run's status.
+    /// Records that the agent ended. Only the kubelet knows its exit code, which is in the run's status.
     pub(crate) fn complete(&mut self, now: Timestamp, outcome: Option<&Outcome>) {
         self.completed_at = Some(now);
         let failed = outcome.filter(|outcome| outcome.has_failed);
@@ -67,7 +67,7 @@ impl Metadata {
             .filter(|summary| !summary.is_empty());
     }
 
-    /// Writes it.
+    /// Writes the file.
     ///
     /// # Errors
     /// The folder cannot be written.

@@ -1,4 +1,4 @@
-//! What a run made: from result.json, or from what the agent said of its result, as a termination message.
+//! The outputs of a run as a termination message: from result.json, or from the result that the agent reported.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -14,11 +14,11 @@ use serde_json::value::RawValue;
 use crate::convert::Outcome;
 use crate::cut;
 
-/// The most bytes of result.json that are read.
+/// The maximum size of result.json in bytes.
 pub(crate) const MAX_FILE: usize = 256 * 1024;
-/// The most bytes of a summary that stands beside other things.
+/// The maximum size of a summary in bytes, if there are other outputs.
 const MAX_SUMMARY: usize = 1024;
-/// The most artifacts, and the most pull requests, that are looked at.
+/// The maximum number of artifacts, and of pull requests, that are read.
 const MAX_ITEMS: usize = 200;
 
 #[derive(Deserialize)]
@@ -34,10 +34,10 @@ struct Written<'a> {
     artifacts: Option<&'a RawValue>,
 }
 
-/// What result.json says. Something in it that has another form is left out, by itself.
+/// Returns the content of result.json. A field of another form is left out; the other fields are kept.
 ///
 /// # Errors
-/// It is no JSON object.
+/// When the text is not a JSON object.
 pub(crate) fn read(text: &[u8]) -> Result<RunOutputs> {
     let text = String::from_utf8_lossy(text);
     let written: Written<'_> =
@@ -54,7 +54,7 @@ fn part<T: DeserializeOwned>(raw: Option<&RawValue>) -> Option<T> {
     serde_json::from_str(raw?.get()).ok()
 }
 
-/// What an agent said of its result.
+/// Returns the outputs from the result that an agent reported.
 pub(crate) fn of(outcome: &Outcome) -> RunOutputs {
     RunOutputs {
         files_changed: outcome.files_changed,
@@ -63,8 +63,8 @@ pub(crate) fn of(outcome: &Outcome) -> RunOutputs {
     }
 }
 
-/// The outputs as JSON that the kubelet does not cut: a long summary is shortened first, then artifacts are left
-/// out, then pull requests, the last ones first.
+/// Returns the outputs as JSON that the kubelet does not truncate: a long summary is shortened first, then artifacts
+/// are left out, then pull requests, the last ones first.
 pub(crate) fn message(mut outputs: RunOutputs) -> Option<String> {
     outputs.artifacts.truncate(MAX_ITEMS);
     outputs.pull_requests.truncate(MAX_ITEMS);
@@ -87,16 +87,16 @@ pub(crate) fn message(mut outputs: RunOutputs) -> Option<String> {
         }
         let is_shorter = outputs.artifacts.pop().is_some() || outputs.pull_requests.pop().is_some();
         if !is_shorter {
-            // A summary of nothing but characters that JSON writes as six.
+            // The summary may consist of characters that take six bytes each in JSON.
             most /= 2;
         }
     }
 }
 
-/// Leaves a termination message.
+/// Writes a termination message.
 ///
 /// # Errors
-/// The file cannot be written.
+/// When the file cannot be written.
 pub(crate) fn leave_message(file: &Path, message: &str) -> Result<()> {
     let text = cut::cut(message, MAX_RESULT);
     OpenOptions::new()

@@ -1,4 +1,4 @@
-//! What has to be in its place before the agent starts.
+//! The preparation of the files that the agent requires.
 
 use std::fs::File;
 use std::io::{Read, Seek as _, SeekFrom, Write as _};
@@ -15,12 +15,12 @@ use crate::directory::Directory;
 use crate::log;
 use crate::tail::Position;
 
-/// File beside the raw output that says how far it was read, for after a restart of this container.
+/// The file next to the raw output with the position up to which it was read, for a restart of this container.
 const STATE: &str = ".oz-state";
-/// The most bytes of that file.
+/// The maximum size of that file in bytes.
 const MAX_STATE: u64 = 256;
 
-/// The folder of the raw output, and the file's name in it.
+/// Returns the folder of the raw output, and the name of the file.
 pub(crate) fn raw(shared: &Shared) -> Result<(Directory, String)> {
     let folder = shared.raw.parent();
     let name = shared.raw.file_name().and_then(|name| name.to_str());
@@ -30,7 +30,7 @@ pub(crate) fn raw(shared: &Shared) -> Result<(Directory, String)> {
     Ok((Directory::new(volume(shared)?, folder)?, name.to_owned()))
 }
 
-/// The volume that the containers share.
+/// Returns the volume that the containers share.
 fn volume(shared: &Shared) -> Result<&Path> {
     let volume = shared.raw.parent().and_then(Path::parent);
     volume.with_context(|| format!("{} is in no folder of a volume", shared.raw.display()))
@@ -39,7 +39,7 @@ fn volume(shared: &Shared) -> Result<&Path> {
 /// Waits until the agent may start.
 ///
 /// # Errors
-/// What is missing when the time is over.
+/// When the time is over; the error names the missing file.
 pub(crate) fn wait(shared: &Shared, within: Duration) -> Result<()> {
     const PAUSE: Duration = Duration::from_millis(10);
     let until = Instant::now() + within;
@@ -65,11 +65,11 @@ fn check(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Makes the folders.
+/// Creates the folders.
 ///
 /// # Errors
-/// One of the shared volume. One of the workspace that cannot be made, since an earlier run left something in its
-/// place, is said.
+/// When a folder of the shared volume cannot be created. For a folder of the workspace, which an earlier run may have
+/// replaced, the failure is only logged.
 pub(crate) fn folders(options: &Options, transcript: &Directory) -> Result<()> {
     let volume = volume(&options.shared)?;
     raw(&options.shared)?.0.make()?;
@@ -84,10 +84,10 @@ pub(crate) fn folders(options: &Options, transcript: &Directory) -> Result<()> {
     Ok(())
 }
 
-/// Puts the prompt in its place, if it comes from the broker. It stays there while the pod exists.
+/// Writes the prompt, if it comes from the broker. The file exists as long as the pod.
 ///
 /// # Errors
-/// The broker refuses it, or it cannot be written.
+/// When the broker refuses the request, or the file cannot be written.
 pub(crate) async fn prompt(options: &Options, broker: &Broker) -> Result<()> {
     let file = prompt_file(&options.shared)?;
     if !options.fetch_prompt || file.exists() {
@@ -107,7 +107,7 @@ pub(crate) async fn prompt(options: &Options, broker: &Broker) -> Result<()> {
     Directory::new(folder, folder)?.replace(name, text.as_bytes(), 0o440)
 }
 
-/// Where the prompt is, or would be.
+/// Returns the path of the prompt, which may not exist.
 fn prompt_file(shared: &Shared) -> Result<PathBuf> {
     match &shared.prompt {
         Some(file) => Ok(file.clone()),
@@ -115,7 +115,7 @@ fn prompt_file(shared: &Shared) -> Result<PathBuf> {
     }
 }
 
-/// The text of the prompt, as far as an event has it.
+/// Returns the text of the prompt, up to the limit of an event.
 pub(crate) fn prompt_text(file: &Path) -> Result<String> {
     const MOST: u64 = 256 * 1024;
     let mut bytes = Vec::new();
@@ -125,23 +125,23 @@ pub(crate) fn prompt_text(file: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What this container remembers while it starts again.
+/// The state of this container that survives a restart.
 #[derive(Debug)]
 pub(crate) struct State {
     file: File,
-    /// Since when it follows the agent.
+    /// The time at which the container began to follow the agent.
     pub(crate) started: Timestamp,
-    /// Up to where the raw output was read.
+    /// The position up to which the raw output was read.
     pub(crate) position: Position,
-    /// Whether it is the first start in this pod.
+    /// True for the first start in this pod.
     pub(crate) is_first: bool,
 }
 
 impl State {
-    /// The state that an earlier start left; one that somebody else wrote counts for nothing.
+    /// Reads the state of an earlier start. A file that another user wrote is ignored.
     ///
     /// # Errors
-    /// It cannot be read or written.
+    /// When the file cannot be read or written.
     pub(crate) fn load(folder: &Directory, now: Timestamp) -> Result<Self> {
         let mut file = folder.update(STATE)?;
         let is_own = file
@@ -149,7 +149,7 @@ impl State {
             .is_ok_and(|found| found.uid() == rustix::process::geteuid().as_raw());
         let mut text = String::new();
         if is_own {
-            // What is no text is no state.
+            // A file that is not text contains no state.
             let _ = Read::by_ref(&mut file)
                 .take(MAX_STATE)
                 .read_to_string(&mut text);
@@ -170,10 +170,10 @@ impl State {
         Ok(state)
     }
 
-    /// Remembers how far the raw output was read.
+    /// Writes the position up to which the raw output was read.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// When the file cannot be written.
     pub(crate) fn advance(&mut self, position: Position) -> Result<()> {
         if position == self.position {
             return Ok(());
@@ -184,7 +184,7 @@ impl State {
 
     fn write(&mut self) -> Result<()> {
         let Position { file, offset } = self.position;
-        // Of one length always, so that nothing of what stood there is left.
+        // The text always has the same length, and so replaces the previous text completely.
         let text = format!("{file:020} {offset:020} {}\n", self.started);
         self.file
             .seek(SeekFrom::Start(0))

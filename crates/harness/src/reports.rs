@@ -1,5 +1,5 @@
-//! Reports to the broker: one at a time, one every two seconds at most, and again later if one fails. Nothing
-//! waits for them.
+//! Reports to the broker: one at a time, at most one every two seconds; a failed report is retried later. Nothing waits
+//! for reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,28 +12,28 @@ use crate::broker::Broker;
 use crate::log::Complaint;
 use crate::ring::Ring;
 
-/// The least time between two reports; the broker writes no more often.
+/// The minimum time between two reports; the broker writes no more often.
 const PAUSE: Duration = Duration::from_secs(2);
-/// The longest pause after failures.
+/// The maximum pause after failures.
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
-/// How long the last report may take, with the one before it.
+/// The maximum time for the last report, including the report before it.
 const LAST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reports to the broker.
+/// The reporting to the broker.
 pub(crate) struct Reports {
     broker: Arc<Broker>,
-    /// What is being reported.
+    /// The report that is being sent.
     running: Option<JoinHandle<Result<()>>>,
-    /// Whether something happened since.
+    /// True if there are events since the last report.
     has_news: bool,
-    /// When the next may begin.
+    /// The earliest time of the next report.
     next: Instant,
     backoff: Duration,
     complaint: Complaint,
 }
 
 impl Reports {
-    /// Reports to this broker.
+    /// Creates the reporting to this broker.
     pub(crate) fn new(broker: Arc<Broker>) -> Self {
         Self {
             broker,
@@ -45,12 +45,12 @@ impl Reports {
         }
     }
 
-    /// There is something to report.
+    /// Notes that there is something to report.
     pub(crate) const fn note(&mut self) {
         self.has_news = true;
     }
 
-    /// Begins a report, if there is something to report and it is time.
+    /// Starts a report if there are new events and a report is due.
     pub(crate) fn begin(&mut self, ring: &Ring) {
         if !self.has_news || self.running.is_some() || Instant::now() < self.next {
             return;
@@ -61,7 +61,7 @@ impl Reports {
         self.running = Some(tokio::spawn(async move { broker.report(body).await }));
     }
 
-    /// Waits for the end of the report that is on its way; for ever if none is.
+    /// Waits until the current report has ended; forever if there is none.
     pub(crate) async fn finished(&mut self) {
         let Some(running) = &mut self.running else {
             return std::future::pending().await;
@@ -78,7 +78,7 @@ impl Reports {
         }
     }
 
-    /// Reports what has not been reported, once, and not for long.
+    /// Reports the rest, once, and for a limited time.
     pub(crate) async fn finish(mut self, ring: &Ring) {
         let last = async {
             if self.running.is_some() {

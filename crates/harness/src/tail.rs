@@ -1,11 +1,11 @@
-//! A file that somebody appends lines to, read as it grows.
+//! A file that grows by appended lines, read as it grows.
 //!
-//! The agent's raw output is a plain file, not a pipe. Images append to it (`>>`, `tee -a`) or begin it anew
-//! (`>`), and all of these work on a plain file whether or not anybody reads; a pipe would block the agent while
-//! this container starts again, and lose what stands in it. What that costs: a file that is begun anew and filled
-//! beyond where it was before anybody looks is read from the wrong place, so an agent that uses `>` for each line
-//! should use `>>`. The file would also fill the volume of a long run, so what was read is given back to the disk
-//! where the file system can (holes).
+//! The agent's raw output is a regular file, not a pipe. Images append to it (`>>`, `tee -a`) or truncate it (`>`),
+//! which works on a regular file also without a reader. A pipe would block the agent while this container restarts, and
+//! its content would be lost. The cost: if a file is truncated and filled beyond the last read position before the next
+//! read, the reader continues at a wrong position, so an agent that uses `>` for each line should use `>>`. The file
+//! would also fill the volume of a long run, so the space of the data that was read is freed where the file system
+//! supports this (holes).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -15,28 +15,28 @@ use rustix::fs::FallocateFlags;
 
 use crate::directory::Directory;
 
-/// The longest line that is read whole, in bytes. The rest of a longer one is skipped.
+/// The maximum length of a line in bytes. The rest of a longer line is skipped.
 pub(crate) const MAX_LINE: usize = 1024 * 1024;
-/// How much is read at once, in bytes.
+/// The size of one read, in bytes.
 const PIECE: usize = 64 * 1024;
-/// What was read is given back to the disk in pieces of so many bytes.
+/// The number of bytes that are freed at once.
 const RETURNED: u64 = 1024 * 1024;
 
-/// Where a file was read up to.
+/// The position up to which a file was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// Number of the file on its device.
+    /// The inode of the file.
     pub(crate) file: u64,
-    /// Offset after the last whole line, in bytes.
+    /// The offset after the last whole line, in bytes.
     pub(crate) offset: u64,
 }
 
 /// One line of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
-    /// Its bytes, without the end of the line; the first [`MAX_LINE`] of them.
+    /// The bytes without the line feed; at most the first [`MAX_LINE`].
     pub(crate) bytes: &'a [u8],
-    /// Whether there were more.
+    /// True if the line was longer.
     pub(crate) was_cut: bool,
 }
 
@@ -45,14 +45,14 @@ pub(crate) struct Line<'a> {
 pub(crate) struct Tail {
     directory: Directory,
     name: String,
-    /// Whether what was read is given back to the disk.
+    /// True if the space of the data that was read is freed.
     gives_back: bool,
     open: Option<Open>,
-    /// Where an earlier process was, until the file is found.
+    /// The position of an earlier process, until the file is found.
     resume: Position,
-    /// The beginning of a line whose end has not been read.
+    /// The beginning of an incomplete line.
     partial: Vec<u8>,
-    /// Whether what comes until the next end of a line belongs to one that is too long.
+    /// True if the data up to the next line feed belongs to a line that is too long.
     is_skipping: bool,
 }
 
@@ -60,16 +60,16 @@ pub(crate) struct Tail {
 struct Open {
     file: File,
     identity: (u64, u64),
-    /// Up to where it was read.
+    /// The position up to which the file was read.
     offset: u64,
-    /// Where the line begins whose end has not been read.
+    /// The position of the incomplete line.
     line_start: u64,
-    /// Up to where it was given back to the disk.
+    /// The position up to which the space was freed.
     returned: u64,
 }
 
 impl Tail {
-    /// The file `name` in `directory`, from `resume` on if it is still that file.
+    /// Creates a reader of the file `name` in `directory`. It continues at `resume` if that is the same file.
     pub(crate) const fn new(
         directory: Directory,
         name: String,
@@ -87,11 +87,11 @@ impl Tail {
         }
     }
 
-    /// Reads the next piece. `bytes` gets it as it is, `line` each line that ends in it. Gives how many bytes were
-    /// read: 0 at the end of what is there.
+    /// Reads the next piece. Passes the piece unchanged to `bytes`, and each line that ends in it to `line`. Returns
+    /// the number of bytes that were read: 0 at the end of the file.
     ///
     /// # Errors
-    /// The file is no plain file, or cannot be read.
+    /// When the file is not a regular file, or cannot be read.
     pub(crate) fn read(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -108,7 +108,7 @@ impl Tail {
             };
             let size = open.file.metadata().map_or(0, |found| found.len());
             if size < open.offset {
-                // Begun anew. What had no end will have none.
+                // The file was truncated: the incomplete line is passed on as it is.
                 (open.offset, open.line_start, open.returned) = (0, 0, 0);
                 self.finish(&mut line);
                 continue;
@@ -118,7 +118,7 @@ impl Tail {
                 .read_at(buffer, open.offset)
                 .with_context(|| format!("failed to read {}", self.name))?;
             let Some(piece) = buffer.get(..count).filter(|piece| !piece.is_empty()) else {
-                // All of it is read. Another file may have its name by now.
+                // The file is read to its end. Another file may have its name by now.
                 if self.directory.identity(&self.name) == Some(open.identity) {
                     return Ok(0);
                 }
@@ -178,7 +178,7 @@ impl Tail {
         self.keep(piece);
     }
 
-    /// Adds to the line that has no end yet.
+    /// Adds to the incomplete line.
     fn keep(&mut self, piece: &[u8]) {
         let room = MAX_LINE.saturating_sub(self.partial.len());
         let kept = &piece[..room.min(piece.len())];
@@ -186,7 +186,7 @@ impl Tail {
         self.partial.extend_from_slice(kept);
     }
 
-    /// Takes what has no end for a line.
+    /// Passes on the incomplete line as a line.
     pub(crate) fn finish(&mut self, line: &mut impl FnMut(Line<'_>)) {
         let (partial, was_cut) = (
             std::mem::take(&mut self.partial),
@@ -200,7 +200,7 @@ impl Tail {
         }
     }
 
-    /// Up to where whole lines were read.
+    /// Returns the position after the last whole line.
     pub(crate) fn position(&self) -> Option<Position> {
         let open = self.open.as_ref()?;
         Some(Position {
@@ -217,7 +217,7 @@ impl Tail {
         let upto = position.offset / RETURNED * RETURNED;
         if upto > open.returned {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            // Where it cannot be done, the file stays as it is.
+            // If the file system does not support this, the file is unchanged.
             let _ = rustix::fs::fallocate(&open.file, flags, open.returned, upto - open.returned);
             open.returned = upto;
         }

@@ -1,5 +1,5 @@
-//! The transcript of a run: a folder in its workspace that the agent can write, too. What cannot be written there
-//! is said once and left out; the run goes on.
+//! The transcript of a run: a folder in its workspace that the agent can write, too. If a file there cannot be written,
+//! the log reports it once, the data is left out, and the run continues.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,18 +11,18 @@ use crate::convert::{self, Event};
 use crate::directory::Directory;
 use crate::log::Complaint;
 
-/// The events.
+/// The file with the events.
 pub(crate) const EVENTS: &str = "events.jsonl";
-/// What the agent wrote, as it is.
+/// The file with the unchanged output of the agent.
 const RAW: &str = "raw.jsonl";
-/// How much of earlier events is read again after a restart, in bytes.
+/// The number of bytes of earlier events that are read after a restart.
 const RECENT: u64 = 128 * 1024;
 
-/// A file that lines are appended to.
+/// A file to which lines are appended.
 #[derive(Debug)]
 struct Log {
     name: &'static str,
-    /// Whether the last line in it may have no end: nothing was written yet, or not all of it.
+    /// True if the last line may be incomplete: this process has not written yet, or the last write failed.
     may_be_torn: bool,
     complaint: Complaint,
 }
@@ -37,7 +37,7 @@ impl Log {
     }
 
     fn append(&mut self, directory: &Directory, bytes: &[u8]) {
-        // Opened each time: the agent may have removed it, or put something else there.
+        // Opened for each write: the agent may have removed or replaced the file.
         let appended = directory
             .append(self.name)
             .and_then(|file| write(&file, bytes, self.may_be_torn));
@@ -61,14 +61,14 @@ fn write(mut file: &File, bytes: &[u8], may_be_torn: bool) -> Result<()> {
 /// The transcript of a run.
 #[derive(Debug)]
 pub(crate) struct Transcript {
-    /// Its folder.
+    /// The folder.
     pub(crate) directory: Directory,
     events: Log,
     raw: Log,
 }
 
 impl Transcript {
-    /// The transcript in a folder.
+    /// Creates the transcript in a folder.
     pub(crate) const fn new(directory: Directory) -> Self {
         Self {
             directory,
@@ -82,12 +82,12 @@ impl Transcript {
         self.events.append(&self.directory, lines.as_bytes());
     }
 
-    /// Appends what the agent wrote.
+    /// Appends output of the agent.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.raw.append(&self.directory, bytes);
     }
 
-    /// The last events that stand in it.
+    /// Returns the last events in the transcript.
     pub(crate) fn recent(&self) -> Vec<Event> {
         let Ok(Some(file)) = self.directory.read(EVENTS) else {
             return Vec::new();
@@ -102,7 +102,7 @@ impl Transcript {
             return Vec::new();
         }
         let text = String::from_utf8_lossy(&bytes);
-        // The first may have begun before; what is no whole event is left out.
+        // The first line may be incomplete; lines that are not whole events are left out.
         text.lines().filter_map(convert::passed_on).collect()
     }
 }

@@ -1,10 +1,10 @@
-//! The vocabulary of the record: what can happen, in one place for every process that writes.
-//! `cargo xtask generate` makes docs/reference/audit.md of the doc comments' twins here.
+//! The actions and decisions of audit records, in one place for all processes that write them. `cargo xtask generate`
+//! writes docs/reference/audit.md from the doc comments here.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What happened.
+/// The action in an audit record.
 #[derive(
     Clone,
     Copy,
@@ -26,127 +26,120 @@ use serde::{Deserialize, Serialize};
 )]
 #[strum(ascii_case_insensitive)]
 pub enum Action {
-    /// A process began to write a chain of its own. Signed; names the chains known then.
+    /// A process started a new chain. Signed; the record names the chains that were known at that time.
     #[default]
     WriterStarted,
-    /// A request was admitted by the webhook.
+    /// The webhook admitted a request.
     RequestCreated,
-    /// A request was refused, at admission or by the operator.
+    /// The webhook denied a request at admission, or the operator denied it later.
     RequestDenied,
-    /// A request was deleted, by the user that is named; or that was refused. The details name who had
-    /// made it.
+    /// A user deleted a request, or the webhook denied the deletion. The details name the requester.
     RequestDeleted,
-    /// A request waits for others to approve it; again, if what they are asked has changed. The details name who
-    /// may.
+    /// A request requires approvals; recorded again if its content changes. The details name the possible approvers.
     ApprovalRequested,
-    /// Somebody who may approved a request. The details name the rules that it may count for.
+    /// An approver approved a request. The details name the approval rules for which the approval may count.
     ApprovalGiven,
-    /// Somebody who could have approved a request denied it, which ends it.
+    /// An approver denied a request. The denial ends the request.
     ApprovalDenied,
-    /// An answer to a request was refused: whoever gave it may not, or not to that.
+    /// The webhook rejected an approval or denial: its author may not decide, or not about this request.
     ApprovalRefused,
-    /// An answer was taken back by whoever gave it; or that was refused.
+    /// The author of an approval or denial withdrew it, or the webhook denied the withdrawal.
     ApprovalWithdrawn,
-    /// A request was not approved in time.
+    /// A request did not receive its approvals in time.
     ApprovalTimedOut,
-    /// A lock was made, or until when it holds was changed, by the user that is named; or that was refused. What it
-    /// ends is on record as AccessRevoked and RequestDenied, with its name.
+    /// A user created a lock or changed its end, or was denied; AccessRevoked and RequestDenied name the lock.
     AccessLocked,
-    /// A lock was removed, by the user that is named; or that was refused.
+    /// A user removed a lock, or the webhook denied the removal.
     AccessUnlocked,
-    /// Access was given, to the pod that the record names by its UID.
+    /// The operator granted access to the pod that the record names by its UID.
     AccessGranted,
-    /// Access was given without anybody's approval, since whoever asked said that it is an emergency. The details
-    /// say until when it is to be reviewed, and by whom.
+    /// The operator granted an emergency without approvals. The details name the reviewers and the review's deadline.
     EmergencyGranted,
-    /// Somebody of a break-glass group connected in an enforcing namespace, without a grant. The details say which
-    /// time its review is about.
+    /// A user of a break-glass group connected in an enforcing namespace without a grant. The details contain the
+    /// period that the review covers.
     BreakGlassOpened,
-    /// Somebody decided about each line of who could get in; the details name the digests of the list and of the file
-    /// with the decisions, and how many lines are kept and removed.
+    /// A user attested each line of the list of users who can get access. The details contain the digests of the list
+    /// and of the file with the decisions, and the numbers of lines to keep and to remove.
     EntitlementsAttested,
-    /// Somebody wrote what they found of an emergency or of break-glass; the details say what, and why.
+    /// A user reviewed an emergency or a use of break-glass. The details contain the finding and the reason.
     ReviewGiven,
-    /// A finding or an attestation was refused, or that a review is made or deleted: whoever it was may not.
+    /// The webhook denied a user a finding, an attestation, or the creation or deletion of an access review.
     ReviewRefused,
-    /// Nobody reviewed an emergency, or what break-glass opened, in time.
+    /// No user reviewed an emergency or a use of break-glass in time.
     ReviewOverdue,
     /// A grant moved to another pod of the same workload.
     TargetPinned,
-    /// Access ended at its agreed instant.
+    /// Access ended at its expiry.
     AccessExpired,
-    /// Access ended early.
+    /// Access ended before its expiry.
     AccessRevoked,
-    /// What oz wrote was changed by somebody else. It ends what it was for, or is put back: then the decision is
-    /// Note.
+    /// Another client changed an object of oz. Its access or run ends, or oz restores the object (decision Note).
     DriftDetected,
-    /// Something that oz did not make gives access by what it made, or looks like it: a binding to a Role
-    /// of its name, its seal in another place.
+    /// An object that oz did not create grants access through an object of oz or resembles one: a binding to a Role
+    /// with its name, a copy of its seal.
     ForeignAccess,
-    /// A template was created, or its spec changed, by the user that is named; or that was refused.
+    /// A user created a template or changed its spec, or the webhook denied it.
     TemplateChanged,
-    /// A session was allowed to open (exec, attach, port-forward, ephemeral container).
+    /// The webhook allowed a session to open (exec, attach, port-forward, ephemeral container).
     SessionOpened,
-    /// A session was refused.
+    /// The webhook denied a session.
     SessionRefused,
-    /// A session ended by itself.
+    /// A session ended without termination by oz.
     SessionEnded,
-    /// A session was ended by oz.
+    /// oz ended a session.
     SessionCut,
-    /// The recording of a session is whole. The details name the session, how many parts there are, and the head of
-    /// their chain: what is stored is compared with it; and to whom it is encrypted, if it is (`encryptedTo`).
+    /// The recording of a session is complete. The details name the session, the number of parts and the head of their
+    /// chain, with which stored parts are compared; and, if it is encrypted, the recipients (`encryptedTo`).
     SessionRecorded,
-    /// A session was not recorded, or not to its end; the message says why.
+    /// A session has no recording, or an incomplete one. The message states the cause.
     SessionUnrecorded,
-    /// Somebody was given a recording. The details name the session.
+    /// A user received a recording. The details name the session.
     RecordingPlayed,
-    /// Somebody began to watch a session while it was open (reason `Began`), or stopped (`Ended`). The details name the
-    /// session, and since when it was watched.
+    /// A viewer began to watch an open session (reason `Began`), or stopped (`Ended`). The details name the session and
+    /// the start.
     SessionWatched,
-    /// Nothing passes in a session any more, since too few people watch it (reason `Held`), or it goes on (`Resumed`).
+    /// The gate stopped the traffic of a session that has too few viewers (reason `Held`), or resumed it (`Resumed`).
     SessionHeld,
-    /// The webhook's certificate authority was made or replaced.
+    /// The webhook created or replaced its certificate authority.
     CertificateRotated,
-    /// A key was made or replaced: the one that signs the record, or the one that seals stamps.
+    /// A key that signs audit records or seals objects was replaced or created, or the operator vouched for a writer's
+    /// key.
     KeyRotated,
-    /// The webhook's registration had been changed or deleted, and was put right.
+    /// The webhook restored its registration, which had been changed or deleted.
     WebhookRepaired,
-    /// New requests did not come back stamped.
+    /// The API server returned new requests without a stamp.
     CanaryFailed,
-    /// The oldest records are about to be deleted from the cluster, all that are older than the record
-    /// says: there were too many, or an administrator asked for it. Signed; verifying counts them as
-    /// gone, not as missing.
+    /// The operator is about to delete the oldest records in the cluster, all before the time in the record: there are
+    /// too many, or an administrator requested it. Signed; verification counts them as deleted, not as missing.
     TrailShortened,
-    /// The sums of a bundle of evidence (`ozctl audit evidence`) were signed, as somebody asked. Signed; says
-    /// nothing about what is in the bundle but that it has not changed since.
+    /// The operator signed the checksums of an evidence bundle (`ozctl audit evidence`) for a user. Signed; proves only
+    /// that the bundle has not changed since, not that its content is correct.
     EvidenceSealed,
-    /// The label that has connections enforced was taken off a namespace; or that was refused.
+    /// A user removed the enforcing label from a namespace, or the webhook denied the removal.
     EnforcementLifted,
-    /// Rights of a grant were to be handed out by a Role of somebody's own, and that was refused; or
-    /// it could not be found out whether they were. The details name the Role.
+    /// The webhook denied a Role of another author that gives the rights of a grant, or could not check whether it does
+    /// (decision Note). The details name the Role.
     RightCopied,
-    /// The ConfigMap of a policy of composites, or an AccessPolicy, was created, changed or deleted, by the user
-    /// that is named; or a BrokerPolicy was created or changed; or that was refused. The details name the digests
-    /// before and after.
+    /// A user created, changed or deleted the ConfigMap of a Rego policy or an access policy, or created or changed a
+    /// broker policy, or the webhook denied it. The details contain the digests before and after.
     PolicyChanged,
-    /// A harness run was submitted, by the user that is named; or that was refused.
+    /// A user submitted a harness run, or the webhook denied it.
     RunSubmitted,
-    /// A harness run was confined and may begin: who submitted it, by which template and policies, on which
-    /// workspace, as digests and UIDs.
+    /// A harness run is confined and may start. The record contains the requester, and the template, the policies and
+    /// the workspace as digests and UIDs.
     RunStarted,
-    /// A harness run is over, and nothing of it runs any more. The details name its phase.
+    /// A harness run is over, and no part of it runs any more. The details name its phase.
     RunEnded,
-    /// Other NetworkPolicies let the pods of a harness run, or those that fill a workspace, reach more than oz does.
-    /// The details name them.
+    /// Other NetworkPolicies allow the pods of a harness run, or the pods that fill a workspace, more connections than
+    /// oz allows. The details name these policies.
     IsolationLost,
-    /// A pod asked the broker for a harness run that it does not belong to, or that is over, and was refused.
-    /// The user is its service account.
+    /// The broker denied a pod's call for a harness run that the pod does not belong to, or that is over. The user is
+    /// the pod's service account.
     RunRefused,
 }
 
 impl Action {
-    /// Whether something is let through only once this is on record: in every place that holds the
-    /// record, not only in one.
+    /// Checks whether an operation continues only after this record is in every place that holds the trail.
     #[must_use]
     pub fn is_gate(self) -> bool {
         matches!(
@@ -165,7 +158,7 @@ impl Action {
         )
     }
 
-    /// How it can be decided.
+    /// Returns the possible decisions.
     #[must_use]
     pub fn decisions(self) -> &'static [Decision] {
         match self {
@@ -220,7 +213,7 @@ impl Action {
         }
     }
 
-    /// Which process writes it.
+    /// Returns the processes that write this action.
     #[must_use]
     pub fn written_by(self) -> &'static str {
         match self {
@@ -275,7 +268,7 @@ impl Action {
     }
 }
 
-/// Whether it was allowed.
+/// The decision in an audit record.
 #[derive(
     Clone,
     Copy,
@@ -297,13 +290,13 @@ impl Action {
 )]
 #[strum(ascii_case_insensitive)]
 pub enum Decision {
-    /// Allowed.
+    /// The operation was allowed.
     Allow,
-    /// Refused.
+    /// The operation was denied.
     Deny,
-    /// Nothing was asked for: time passed or somebody withdrew it.
+    /// An end without an operation to allow or deny: a time was over, or a user withdrew an object.
     End,
-    /// Nothing was decided: something about oz itself.
+    /// An event without a decision, about oz itself.
     #[default]
     Note,
 }

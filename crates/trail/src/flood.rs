@@ -181,7 +181,7 @@ impl FloodCounter {
     /// Admits a record for writing, or counts it.
     pub fn admit(&mut self, record: Record) -> Admitted {
         if record.unproven_peer().is_some() {
-            // Records of unproven callers do not use the quota of the user whom they name.
+            // Records of unproven callers do not use the quota of the user that they name.
             if !self.unproven.admit("", record.time) {
                 return Admitted::Exceeded(Quota::Unproven);
             }

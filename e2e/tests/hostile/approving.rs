@@ -1,4 +1,4 @@
-//! Getting in without those who have to agree.
+//! Obtaining access without the required approvals.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::Api;
@@ -15,7 +15,7 @@ use crate::Stage;
 const ANSWERS: &str = "accessrequestapprovals";
 const REQUESTS: &str = "execaccessrequests";
 
-/// Alice, and whoever else she is.
+/// The requester, who is in the group of approvers as well.
 const ALICE: Person = Person {
     user: "alice",
     uid: "u-alice",
@@ -29,7 +29,7 @@ const ALTER: Person = Person {
 const BOB: Person = Person::named("bob", &["approvers"]);
 const CAROL: Person = Person::named("carol", &["approvers"]);
 
-/// A stage with a template by which one of the approvers has to agree under each of so many rules.
+/// Creates a stage with a template that requires one approval of the group `approvers` under each of `rules` rules.
 async fn stage(prefix: &str, rules: usize, timeout: &str) -> Result<Stage> {
     let stage = Stage::set(prefix).await?;
     stage.may_approve("approvers").await?;
@@ -41,7 +41,7 @@ async fn stage(prefix: &str, rules: usize, timeout: &str) -> Result<Stage> {
     Ok(stage)
 }
 
-/// A request of alice's, with her UID, that waits for others.
+/// Creates a request of alice, with her UID, and waits until it requires approvals.
 async fn waiting(stage: &Stage) -> Result<ExecAccessRequest> {
     let request = exec_request("mine", "asked", "5m");
     ALICE
@@ -55,7 +55,7 @@ async fn waiting(stage: &Stage) -> Result<ExecAccessRequest> {
         .await
 }
 
-/// The records of grants of the request with this UID.
+/// Returns the audit records of grants for the request with this UID.
 async fn granted(stage: &Stage, uid: &str) -> Result<Vec<AuditEvent>> {
     let events: Api<AuditEvent> = Api::all(stage.admin.clone());
     let selected = format!(
@@ -73,7 +73,7 @@ async fn answer(stage: &Stage, by: Person, answer: &AccessRequestApproval) -> ku
     Ok(())
 }
 
-/// Approving one's own request: refused.
+/// Approving one's own request: the webhook denies it.
 #[tokio::test]
 async fn ones_own_request() -> Result<()> {
     let stage = stage("own", 1, "10m").await?;
@@ -86,7 +86,7 @@ async fn ones_own_request() -> Result<()> {
     Ok(())
 }
 
-/// Approving one's own under another user name that has the same UID: refused.
+/// Approving one's own request under another user name that has the same UID: the webhook denies it.
 #[tokio::test]
 async fn ones_own_request_under_another_name() -> Result<()> {
     let stage = stage("alter", 1, "10m").await?;
@@ -96,7 +96,8 @@ async fn ones_own_request_under_another_name() -> Result<()> {
     Ok(())
 }
 
-/// Answering twice to count for two rules: the second answer is refused, and the request waits.
+/// Approving a request twice, to count for two rules: the webhook denies the second approval, and the request stays
+/// pending.
 #[tokio::test]
 async fn once_for_two_rules() -> Result<()> {
     let stage = stage("twice", 2, "10m").await?;
@@ -118,8 +119,8 @@ async fn once_for_two_rules() -> Result<()> {
     Ok(())
 }
 
-/// Having an approval count for a request of the same name that was made anew: it names the UID of the one
-/// before, and one given anew with it is refused.
+/// Approving a new request with the approval of a deleted request that had the same name: the approval names the UID
+/// of the deleted request, and the webhook denies it.
 #[tokio::test]
 async fn a_request_that_was_made_anew() -> Result<()> {
     let stage = stage("anew", 1, "10m").await?;
@@ -139,8 +140,8 @@ async fn a_request_that_was_made_anew() -> Result<()> {
     Ok(())
 }
 
-/// Bringing the stamp of somebody's answer along with one's own: it is overwritten with who really answers,
-/// who may not.
+/// Approving one's own request with the stamp of another user's approval: the webhook overwrites the stamp with the
+/// requester, and denies the approval.
 #[tokio::test]
 async fn a_stamp_that_was_copied() -> Result<()> {
     let stage = stage("copied", 2, "10m").await?;
@@ -155,7 +156,8 @@ async fn a_stamp_that_was_copied() -> Result<()> {
     Ok(())
 }
 
-/// Turning a denial into an approval, or having it not found, as an administrator: refused.
+/// Turning an approval into a denial, changing its stamp or the UID of its request, or adding an owner, as an
+/// administrator: oz denies each edit.
 #[tokio::test]
 async fn an_answer_that_is_edited() -> Result<()> {
     let stage = stage("edited", 2, "10m").await?;
@@ -177,7 +179,8 @@ async fn an_answer_that_is_edited() -> Result<()> {
     Ok(())
 }
 
-/// Approving through a service account of a group that may: refused, since accounts are named one by one.
+/// Approving through a service account in a group that may approve: the webhook denies it, because a rule must name
+/// service accounts individually.
 #[tokio::test]
 async fn a_service_account_of_a_group() -> Result<()> {
     let stage = stage("account", 1, "10m").await?;
@@ -188,7 +191,8 @@ async fn a_service_account_of_a_group() -> Result<()> {
     Ok(())
 }
 
-/// Approving as somebody in no rule, with every right to create answers: refused.
+/// Approving as an administrator who is in no approval rule, with every right to create approvals: the webhook denies
+/// it.
 #[tokio::test]
 async fn an_administrator_in_no_rule() -> Result<()> {
     let stage = stage("nobody", 1, "10m").await?;
@@ -200,7 +204,7 @@ async fn an_administrator_in_no_rule() -> Result<()> {
     Ok(())
 }
 
-/// Answering after the time is over: the request is over, and the answer is refused.
+/// Approving after the timeout of the request: the request is expired, and the webhook denies the approval.
 #[tokio::test]
 async fn after_the_timeout() -> Result<()> {
     let stage = stage("late", 1, "3s").await?;
@@ -212,7 +216,8 @@ async fn after_the_timeout() -> Result<()> {
     Ok(())
 }
 
-/// Deleting somebody else's denial before it counts, with the right to delete answers: refused.
+/// Deleting another approver's approval while the request is pending, with the right to delete approvals: the webhook
+/// denies it.
 #[tokio::test]
 async fn decision_of_another_approver_is_not_deleted() -> Result<()> {
     let stage = stage("others", 2, "10m").await?;
@@ -229,7 +234,7 @@ async fn decision_of_another_approver_is_not_deleted() -> Result<()> {
     Ok(())
 }
 
-/// Approving what one has not seen, by naming another digest: refused.
+/// Approving content that the approver has not seen, by naming another digest: the webhook denies it.
 #[tokio::test]
 async fn a_digest_of_something_else() -> Result<()> {
     let stage = stage("digest", 1, "10m").await?;
@@ -241,7 +246,8 @@ async fn a_digest_of_something_else() -> Result<()> {
     Ok(())
 }
 
-/// Approving a request from another namespace, where one may approve: refused, and the request waits.
+/// Approving a request from another namespace, in which one may approve: the webhook denies it, and the request stays
+/// pending.
 #[tokio::test]
 async fn an_answer_in_another_namespace() -> Result<()> {
     let (asked, elsewhere) = (
@@ -257,7 +263,8 @@ async fn an_answer_in_another_namespace() -> Result<()> {
     Ok(())
 }
 
-/// Replaying an answer that was withdrawn, stamp and all, as somebody else who is the requester: refused.
+/// Replaying a withdrawn approval with its stamp, under another user name that has the requester's UID: the webhook
+/// denies it.
 #[tokio::test]
 async fn an_answer_that_is_replayed() -> Result<()> {
     let stage = stage("replayed", 2, "10m").await?;
@@ -274,7 +281,7 @@ async fn an_answer_that_is_replayed() -> Result<()> {
     Ok(())
 }
 
-/// Approving a request that was granted already, to be named as who approved it: refused.
+/// Approving a request that is already granted, to be recorded as its approver: the webhook denies it.
 #[tokio::test]
 async fn a_request_that_is_granted() -> Result<()> {
     let stage = stage("granted", 1, "10m").await?;
@@ -286,7 +293,7 @@ async fn a_request_that_is_granted() -> Result<()> {
     Ok(())
 }
 
-/// What of this kind is on record in the stage's namespace, by whom.
+/// Returns the users of the audit records of one kind in the stage's namespace.
 async fn on_record(stage: &Stage, action: &str) -> Result<Vec<String>> {
     let events: Api<AuditEvent> = Api::all(stage.admin.clone());
     let selected = ListParams::default().labels(&format!("{}={action}", labels::AUDIT_KIND));
@@ -297,7 +304,7 @@ async fn on_record(stage: &Stage, action: &str) -> Result<Vec<String>> {
     Ok(users.collect())
 }
 
-/// Approving and denying in one second: the denial wins, and both are on record.
+/// Approving and denying a request in the same second: the denial wins, and the audit trail records both.
 #[tokio::test]
 async fn an_approval_and_a_denial_at_once() -> Result<()> {
     let stage = stage("both", 2, "10m").await?;
@@ -307,7 +314,7 @@ async fn an_approval_and_a_denial_at_once() -> Result<()> {
         answer_to(&request, "no", false)?,
     );
     let both = tokio::join!(answer(&stage, BOB, &yes), answer(&stage, CAROL, &no));
-    // Whichever came second is told if the other had ended it by then.
+    // The later decision fails if the request has ended by then.
     ensure!(both.1.is_ok() || both.0.is_ok(), "{both:?}");
     let requests = stage.requests("admin").await?;
     let over = requests.phase("mine", Phase::Denied).await?;
@@ -315,7 +322,7 @@ async fn an_approval_and_a_denial_at_once() -> Result<()> {
     ensure!(line.contains("carol"), "{line}");
     let uid = request.metadata.uid.context("no UID")?;
     ensure!(granted(&stage, &uid).await?.is_empty(), "it was granted");
-    // Whoever came too late is on record as refused.
+    // The audit trail records a late decision as denied.
     for (user, answered, given) in [
         ("bob", &both.0, "ApprovalGiven"),
         ("carol", &both.1, "ApprovalDenied"),
@@ -330,7 +337,7 @@ async fn an_approval_and_a_denial_at_once() -> Result<()> {
     Ok(())
 }
 
-/// Giving the last two approvals at once, to get two grants: there is one.
+/// Giving the last two approvals at the same time, to obtain two grants: the operator grants the request once.
 #[tokio::test]
 async fn two_last_approvals_at_once() -> Result<()> {
     let stage = stage("last", 2, "10m").await?;
@@ -354,7 +361,7 @@ async fn two_last_approvals_at_once() -> Result<()> {
     Ok(())
 }
 
-/// Writing into the status of one's request that it is approved, as an administrator: refused.
+/// Writing the approval of one's request into its status, as an administrator: the webhook denies it.
 #[tokio::test]
 async fn a_status_that_says_approved() -> Result<()> {
     let stage = stage("status", 1, "10m").await?;
@@ -369,7 +376,7 @@ async fn a_status_that_says_approved() -> Result<()> {
     Ok(())
 }
 
-/// Approving with a reason that is not what it looks like, or is a megabyte: refused.
+/// Approving with a reason that contains a bidirectional or a terminal control character, or has 1 MiB: oz denies it.
 #[tokio::test]
 async fn a_reason_that_deceives() -> Result<()> {
     let stage = stage("reason", 1, "10m").await?;
@@ -386,8 +393,8 @@ async fn a_reason_that_deceives() -> Result<()> {
     Ok(())
 }
 
-/// Loosening the rules of the template while a request waits, to approve it oneself: the approval is void or refused,
-/// since what is asked has changed.
+/// Loosening the approval rules of a template while a request is pending, to approve the request oneself: the webhook
+/// denies an approval with the digest from before the change.
 #[tokio::test]
 async fn approval_after_loosened_rules_is_refused() -> Result<()> {
     let stage = stage("loosened", 1, "10m").await?;
@@ -402,7 +409,7 @@ async fn approval_after_loosened_rules_is_refused() -> Result<()> {
         .patch("asked", &PatchParams::default(), &patch)
         .await?;
     let mallory = Person::named("mallory", &["system:masters"]);
-    // With what was seen before the change.
+    // The approval has the digest from before the change.
     let why = refused(answer(&stage, mallory, &yes).await)?;
     assert!(!why.is_empty());
     Ok(())

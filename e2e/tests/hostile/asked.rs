@@ -1,5 +1,5 @@
-//! What is asked about besides connections: rights of a grant that somebody hands to themselves for
-//! ever, and ways into pods of enforcing namespaces that no session is opened for.
+//! Reviews of writes and connections without a session: copies of a grant's rights that would outlast the grant, and
+//! access to pods of enforcing namespaces through proxies, images and limits.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(60);
 const RBAC: &str = "rbac.authorization.k8s.io";
 const REFUSED: &str = "nobody makes that last longer";
 
-/// An observing namespace in which alice has a grant, and may write Roles and RoleBindings.
+/// Sets up an observing namespace in which alice has a grant, and may write Roles and RoleBindings.
 async fn writes_rbac(prefix: &str) -> Result<(Stage, Asked)> {
     let stage = Stage::set(prefix).await?;
     let rule = json!({
@@ -38,7 +38,7 @@ async fn writes_rbac(prefix: &str) -> Result<(Stage, Asked)> {
     Ok((stage, asked))
 }
 
-/// The rules of the grant's own Role that let her in.
+/// Returns the rules of the grant's own Role that permit exec.
 fn rules(pod: &str) -> Value {
     json!([{
         "apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"],
@@ -71,7 +71,8 @@ where
     ))
 }
 
-/// What writing an object again and again comes to, once oz knows of the grant.
+/// Creates an object in dry runs until oz observes the grant and the denial contains `wanted`, and then without a dry
+/// run.
 async fn at_last<K>(api: &Api<K>, object: &K, wanted: &str) -> Result<()>
 where
     K: Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
@@ -92,8 +93,8 @@ where
     Ok(())
 }
 
-/// Writing a Role with the grant's own rights while it lasts, to keep them for ever: refused, on record
-/// with the Role's name.
+/// Writing a Role with the rights of the user's own grant, to keep them after its expiry: the webhook denies it, and
+/// the audit trail records the name of the Role.
 #[tokio::test]
 async fn a_copy_of_the_role() -> Result<()> {
     let (stage, asked) = writes_rbac("copy").await?;
@@ -112,7 +113,8 @@ async fn a_copy_of_the_role() -> Result<()> {
     Ok(())
 }
 
-/// Writing an empty Role first, binding it, and adding the grant's rights to it then: refused.
+/// Writing an empty Role, binding it, and then adding the rights of the user's own grant to it: the webhook denies
+/// the addition.
 #[tokio::test]
 async fn rights_that_are_added_to_a_role_that_binds_already() -> Result<()> {
     let (stage, asked) = writes_rbac("added").await?;
@@ -139,7 +141,7 @@ async fn rights_that_are_added_to_a_role_that_binds_already() -> Result<()> {
     Ok(())
 }
 
-/// Binding oneself to a Role of an administrator's that hands out the same for the same pod: refused.
+/// Binding oneself to an administrator's Role with the rights of the user's own grant: the webhook denies it.
 #[tokio::test]
 async fn a_binding_to_a_role_with_the_same_rights() -> Result<()> {
     let (stage, asked) = writes_rbac("same").await?;
@@ -151,8 +153,8 @@ async fn a_binding_to_a_role_with_the_same_rights() -> Result<()> {
     at_last(&bindings, &mine, REFUSED).await
 }
 
-/// Adding oneself to a binding of an administrator's to such a Role: refused; its labels may be
-/// changed.
+/// Adding oneself to an administrator's RoleBinding to a Role with the rights of the user's own grant: the webhook
+/// denies it, and allows a change of the labels.
 #[tokio::test]
 async fn a_subject_that_is_added_to_such_a_binding() -> Result<()> {
     let (stage, asked) = writes_rbac("subject").await?;
@@ -183,9 +185,9 @@ async fn a_subject_that_is_added_to_such_a_binding() -> Result<()> {
     Ok(())
 }
 
-/// Going round by wildcards, by the ClusterRoles `edit` and `admin`, or by a ClusterRole of one's own:
-/// Kubernetes' own check refuses, a grant being for one pod of one namespace; `pods/*` means nothing to
-/// it.
+/// Obtaining the rights of the user's own grant by wildcards, by the ClusterRoles `edit` and `admin`, or by a new
+/// ClusterRole: the escalation check of Kubernetes denies it, because a grant is for one pod of one namespace and
+/// `pods/*` has no meaning in RBAC.
 #[tokio::test]
 async fn wildcards_and_cluster_roles() -> Result<()> {
     let (stage, asked) = writes_rbac("wild").await?;
@@ -210,7 +212,8 @@ async fn wildcards_and_cluster_roles() -> Result<()> {
         "metadata": { "name": stage.name() }, "rules": rules(&asked.pod()),
     }))?;
     refused(cluster_roles.create(&parameters, &wide).await)?;
-    // Whoever has as much may write it: it is what a grant lacks that refuses.
+    // A user with the same rights may write the Role. The check denies it only to users who lack them, such as the
+    // user of a grant.
     let every = json!({ "apiGroups": [""], "resources": ["*/exec"], "verbs": ["create"] });
     let writes = json!({ "apiGroups": [RBAC], "resources": ["roles"], "verbs": ["create"] });
     stage
@@ -223,8 +226,9 @@ async fn wildcards_and_cluster_roles() -> Result<()> {
     Ok(())
 }
 
-/// Doing the same before oz knows of the grant, or while the webhook does not answer: the policy in the
-/// API server refuses whoever may get into single pods alone, also to bind to a Role that is there.
+/// Writing a Role with the rights of the user's own grant, or binding oneself to such a Role, before the webhook
+/// observes the grant or while it does not respond: the admission policy denies it to a user with access to
+/// individual pods only.
 #[tokio::test]
 async fn a_copy_that_the_webhook_does_not_see() -> Result<()> {
     let stage = Stage::set("unseen").await?;
@@ -233,7 +237,7 @@ async fn a_copy_that_the_webhook_does_not_see() -> Result<()> {
         "apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": ["get", "create"],
     });
     let single = &rules(&pod)[0];
-    // To the API server it is as if oz had granted it; to the webhook there is no grant.
+    // The API server cannot distinguish these rights from those of a grant. The webhook finds no grant.
     stage
         .allow("single", "alice", &[rule, single.clone()])
         .await?;
@@ -248,8 +252,8 @@ async fn a_copy_that_the_webhook_does_not_see() -> Result<()> {
     at_last(&bindings, &mine, policy).await
 }
 
-/// Writing Roles and bindings for pods by name as somebody who may exec into every pod, and any others
-/// as somebody with a grant: it goes on as without oz.
+/// Writing Roles and RoleBindings for individual pods as a user with access to every pod, and for other resources as
+/// a user with a grant: the API server accepts them as it does without oz.
 #[tokio::test]
 async fn roles_that_are_no_copies() -> Result<()> {
     let (stage, asked) = writes_rbac("honest").await?;
@@ -279,7 +283,7 @@ async fn roles_that_are_no_copies() -> Result<()> {
     Ok(())
 }
 
-/// An enforcing namespace in which alice may do all that this file is about.
+/// Sets up an enforcing namespace in which alice has a grant, and may use proxies, change pods and resize them.
 async fn may_proxy(prefix: &str) -> Result<(Stage, Asked)> {
     let (stage, asked) = enforced(prefix, "10m").await?;
     let rules = [
@@ -297,8 +301,8 @@ fn proxy(stage: &Stage, resource: &str, name: &str) -> String {
     )
 }
 
-/// Talking HTTP to the pod through the API server (`pods/proxy`, which the stock `edit` has) where exec
-/// was granted: refused, whichever port and scheme are named.
+/// Sending HTTP requests to the pod through the API server (`pods/proxy`, which the default ClusterRole `edit`
+/// includes) with a grant for exec: the webhook denies it, regardless of the port and the scheme.
 #[tokio::test]
 async fn a_proxy_to_the_pod() -> Result<()> {
     let (stage, asked) = may_proxy("proxy").await?;
@@ -314,7 +318,8 @@ async fn a_proxy_to_the_pod() -> Result<()> {
     Ok(())
 }
 
-/// The same where port-forward was granted: let through to that pod, and to no other.
+/// Using `pods/proxy` with a grant for port-forward: the webhook allows it to the pod of the grant, and denies it to
+/// any other pod.
 #[tokio::test]
 async fn a_proxy_where_port_forward_was_granted() -> Result<()> {
     let (stage, _) = may_proxy("proxied").await?;
@@ -351,7 +356,7 @@ async fn a_proxy_where_port_forward_was_granted() -> Result<()> {
     Ok(())
 }
 
-/// Talking to pods through a service (`services/proxy`): refused, no grant covers that.
+/// Connecting to pods through a Service (`services/proxy`): the webhook denies it, because no grant covers Services.
 #[tokio::test]
 async fn a_proxy_to_a_service() -> Result<()> {
     let (stage, _) = may_proxy("service").await?;
@@ -363,7 +368,8 @@ async fn a_proxy_to_a_service() -> Result<()> {
     Ok(())
 }
 
-/// Exchanging the image of a running pod, whose UID stays: refused; its labels may be changed.
+/// Replacing the image of a running pod, which keeps its UID: the webhook denies it, and allows a change of the
+/// labels.
 #[tokio::test]
 async fn an_image_that_is_exchanged() -> Result<()> {
     let (stage, asked) = may_proxy("image").await?;
@@ -387,7 +393,8 @@ async fn an_image_that_is_exchanged() -> Result<()> {
     Ok(())
 }
 
-/// Taking the memory of a running pod away, which kills what runs there (`pods/resize`): refused.
+/// Lowering the resource limits of a running pod (`pods/resize`), which can terminate its processes: the webhook
+/// denies it.
 #[tokio::test]
 async fn a_pod_that_is_resized() -> Result<()> {
     let (stage, asked) = may_proxy("resize").await?;
@@ -399,8 +406,9 @@ async fn a_pod_that_is_resized() -> Result<()> {
     becomes(&stage, &arguments, Some("other limits for a running pod")).await
 }
 
-/// Setting variables for a command that nobody checks (`env`, of a newer Kubernetes): the API server
-/// that does not know them drops them, and the webhook refuses what it does not know.
+/// Setting variables or the user of a command with options of a newer Kubernetes (`env`, `user`), which bypass the
+/// checks: an API server without these options drops them before it calls the webhook, and the webhook does not deny
+/// the connection.
 #[tokio::test]
 async fn options_of_a_newer_api() -> Result<()> {
     let (stage, asked) = enforced("options", "10m").await?;
@@ -410,13 +418,15 @@ async fn options_of_a_newer_api() -> Result<()> {
         asked.pod()
     );
     let output = stage.kubectl("alice", &["get", "--raw", &path]).output()?;
-    // It is no upgrade to a stream, so nothing is opened; but it is asked about first.
+    // The request is no upgrade to a stream, so no session opens. The API server calls the webhook before it detects
+    // that.
     let said = refusal(&output).context("it is a page")?;
     assert!(!said.contains("oz:"), "{said}");
     Ok(())
 }
 
-/// An administrator exchanging an image, resizing, and using proxies there: let through, and on record.
+/// Replacing an image and using the proxy of a Service in an enforcing namespace, as an administrator: the webhook
+/// allows it, and the audit trail records both.
 #[tokio::test]
 async fn break_glass_user_may_change_image_and_use_proxy() -> Result<()> {
     let (stage, asked) = may_proxy("glass").await?;

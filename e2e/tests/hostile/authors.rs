@@ -1,4 +1,4 @@
-//! What a template's author may write, meant to bring down whoever evaluates it.
+//! Templates that exhaust or crash the component that evaluates them.
 
 use anyhow::Result;
 use kube::Api;
@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::Stage;
 
-/// Command policies that nest without end, loop in loops, double a value at each step, or are not CEL:
-/// refused with the field when the template is written, and the webhook goes on.
+/// Writing a command policy that nests too deeply, loops in loops, doubles a value at each step, or is not CEL: the
+/// webhook denies the template and names the field, and continues to serve requests.
 #[tokio::test]
 async fn a_command_policy_that_is_a_bomb() -> Result<()> {
     let stage = Stage::set("bomb").await?;
@@ -44,8 +44,8 @@ async fn a_command_policy_that_is_a_bomb() -> Result<()> {
     Ok(())
 }
 
-/// A policy that is small but slow, or fails, for the command that comes: that command is refused, in
-/// bounded time; a slow one rests for a moment, and then the next command is answered.
+/// A command policy that is small but slow, or that fails, for a particular command: the webhook denies this command
+/// in bounded time, pauses a slow policy briefly, and then evaluates it for the next command.
 #[tokio::test]
 async fn a_command_policy_that_is_slow() -> Result<()> {
     let stage = Stage::set("slow").await?;
@@ -60,7 +60,7 @@ async fn a_command_policy_that_is_slow() -> Result<()> {
     let asked = alice.granted(&exec_request("mine", "slow", "5m")).await?;
     let pod = asked.pod();
     let many = vec!["x"; 500];
-    // kubectl asks twice, and tells of the second time.
+    // kubectl sends the request twice, and reports the second denial.
     for (argv, why) in [(&["echo"][..], "Index"), (&many, "no answer")] {
         let command = [&[pod.as_str(), "--"], argv].concat();
         eventually(why, CONDITION_TIMEOUT, async || {
@@ -82,8 +82,8 @@ async fn a_command_policy_that_is_slow() -> Result<()> {
     .await
 }
 
-/// A policy that is a bomb, by somebody who may write templates and hand out nothing: refused for what
-/// they may not, before it is evaluated.
+/// Writing an expensive command policy as a user who may write templates but not grant access: the webhook denies the
+/// template because of the missing rights, before it evaluates the policy.
 #[tokio::test]
 async fn policy_bomb_of_user_without_rights_is_refused_before_evaluation() -> Result<()> {
     let stage = Stage::set("rightless").await?;
@@ -104,8 +104,9 @@ async fn policy_bomb_of_user_without_rights_is_refused_before_evaluation() -> Re
     Ok(())
 }
 
-/// An access command (a Go template) that repeats without end, reads what it should not, or is
-/// broken: refused, or cut short, and the operator goes on.
+/// Writing an access command (a Go template) that repeats without limit, reads fields that it may not read, or is
+/// malformed: the webhook denies the template or the operator limits the access message to less than 64 KiB, and the
+/// operator continues to grant requests.
 #[tokio::test]
 async fn an_access_command_that_is_a_bomb() -> Result<()> {
     let stage = Stage::set("words").await?;

@@ -1,4 +1,4 @@
-//! Bytes that come from whoever is taken for the API server, since they know the key in the paths.
+//! Bodies from a client that the webhook takes for the API server, because the client knows the key in the paths.
 
 use anyhow::{Context as _, Result};
 use kube::client::Body;
@@ -14,7 +14,7 @@ const ENFORCING: &str = "/connect-enforced";
 const STAMP: &str = "/mutate-crds-wizardofoz-co-v1alpha1-execaccessrequest";
 const VALIDATE: &str = "/validate-crds-wizardofoz-co-v1alpha1-execaccessrequest";
 
-/// A connection of alice's to a pod, as the API server would tell of it.
+/// Returns the review of a connection of alice to a pod, as the API server sends it.
 pub(crate) fn connection() -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -31,8 +31,8 @@ pub(crate) fn connection() -> Value {
     })
 }
 
-/// No review at all (empty, cut off, another media type's bytes, null, a list, without a request, of an
-/// unknown version, without a UID): 400, no verdict.
+/// A body that is no AdmissionReview (empty, truncated, XML, `null`, a list, without a request, of an unknown version
+/// or kind, with a malformed UID, user or operation): the webhook responds with 400 and without a decision.
 #[tokio::test]
 async fn body_without_review_is_rejected_with_400() -> Result<()> {
     let stage = Stage::set("bytes").await?;
@@ -66,7 +66,8 @@ async fn body_without_review_is_rejected_with_400() -> Result<()> {
     Ok(())
 }
 
-/// Saying twice who asks, or which request it is: 400, since two readers could read it two ways.
+/// Naming the user, the UID, the operation or the request of a review twice: the webhook responds with 400, because
+/// two parsers could read the review differently.
 #[tokio::test]
 async fn keys_that_come_twice() -> Result<()> {
     let stage = Stage::set("twice").await?;
@@ -90,8 +91,8 @@ async fn keys_that_come_twice() -> Result<()> {
     Ok(())
 }
 
-/// JSON that nests deeper than a stack, a body of 25 MiB: refused with a code, and the next call is
-/// answered.
+/// JSON that nests deeper than the stack permits, or a body of 25 MiB: the webhook denies it or responds with an
+/// error code, and answers the next call.
 #[tokio::test]
 async fn bodies_without_measure() -> Result<()> {
     let stage = Stage::set("deep").await?;
@@ -108,7 +109,7 @@ async fn bodies_without_measure() -> Result<()> {
             "{code} {answer}"
         );
     }
-    // The connection may be cut while the body is still being sent.
+    // The webhook may close the connection before it has received the whole body.
     if let Ok((code, _)) = api_server.posts(ENFORCING, vec![b' '; 25 << 20]).await {
         assert_eq!(code, 413);
     }
@@ -120,7 +121,7 @@ async fn bodies_without_measure() -> Result<()> {
     Ok(())
 }
 
-/// Other methods and paths: 405 and 404.
+/// Other paths and methods: the webhook responds with 404 to a path and with 405 to a method.
 #[tokio::test]
 async fn other_methods_and_paths() -> Result<()> {
     let stage = Stage::set("paths").await?;
@@ -143,8 +144,8 @@ async fn other_methods_and_paths() -> Result<()> {
     Ok(())
 }
 
-/// A review of something else than its path is for (another kind, resource, subresource, object): not
-/// allowed, with a reason.
+/// A review of another kind, resource, subresource or object than its path is for: the webhook responds with 400 or
+/// denies it.
 #[tokio::test]
 async fn a_review_of_something_else() -> Result<()> {
     let stage = Stage::set("else").await?;
@@ -172,8 +173,8 @@ async fn a_review_of_something_else() -> Result<()> {
     Ok(())
 }
 
-/// Having the webhook stamp a request in alice's name, by calling its port with the key that is in its
-/// paths: the stamp is genuine, and worth nothing, since the one in the path overwrites it.
+/// Obtaining a stamp in alice's name by calling the webhook's port with the key in its paths: the stamp is genuine
+/// but has no effect, because the webhook overwrites it when another user creates a request with it.
 #[tokio::test]
 async fn a_genuine_stamp_from_the_port() -> Result<()> {
     let stage = Stage::set("genuine").await?;

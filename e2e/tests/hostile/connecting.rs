@@ -1,5 +1,5 @@
-//! Getting into pods of an enforcing namespace in ways that were not granted, by people whose RBAC
-//! would let them.
+//! Connections to pods of an enforcing namespace without a matching grant, by users with the RBAC permissions for
+//! them.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::Stage;
 use crate::record::counted;
 
 const SOON: Duration = Duration::from_secs(60);
-/// More than the minute for which equal records are counted.
+/// Longer than the minute for which the webhook counts equal audit records.
 const MINUTES: Duration = Duration::from_secs(120);
 
-/// An enforcing namespace in which alice has a grant, and by RBAC could do everything.
+/// Sets up an enforcing namespace in which alice has a grant and the RBAC permissions for every kind of connection.
 pub(crate) async fn enforced(prefix: &str, duration: &str) -> Result<(Stage, Asked)> {
     let stage = Stage::set(prefix).await?;
     let alice = stage.requests("alice").await?;
@@ -43,7 +43,7 @@ pub(crate) async fn enforced(prefix: &str, duration: &str) -> Result<(Stage, Ask
     Ok((stage, asked))
 }
 
-/// Waits until the API server goes by the namespace's new label.
+/// Waits until the API server applies the namespace's new label.
 async fn taken_up(scene: &Scene) -> Result<()> {
     scene
         .standing("bob", "pods/exec", &["get", "create"])
@@ -56,7 +56,7 @@ async fn taken_up(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a kubectl command is let through or refused as `wanted` says, and gives what it said.
+/// Waits until alice's kubectl command succeeds, or fails with the text in `wanted`.
 pub(crate) async fn becomes(scene: &Scene, arguments: &[&str], wanted: Option<&str>) -> Result<()> {
     eventually(&format!("{arguments:?}: {wanted:?}"), SOON, async || {
         let said = refusal(&scene.kubectl("alice", arguments).output()?);
@@ -69,8 +69,8 @@ pub(crate) async fn becomes(scene: &Scene, arguments: &[&str], wanted: Option<&s
     .await
 }
 
-/// Opening sessions without pause around the end of the grant: none is admitted at or after it, and each
-/// that was opened is on record, counted exactly.
+/// Opening sessions continuously around the expiry of a grant: the webhook admits none at or after the expiry, and
+/// the audit trail records each session that opened.
 #[tokio::test]
 async fn a_race_against_the_end() -> Result<()> {
     let (stage, asked) = enforced("race", "10s").await?;
@@ -105,7 +105,7 @@ async fn a_race_against_the_end() -> Result<()> {
         }
     }
     assert!(before > 0 && after >= 50, "{before} before, {after} after");
-    // Those of before the API server knew that the namespace enforces are counted, and their count comes when the
+    // The webhook counts the sessions from before the API server applied the label. It records their count when the
     // minute is over.
     let opened = eventually("every session to be on record", MINUTES, async || {
         let mut opened = records_in(&stage.oz()?.webhook.process)?;
@@ -113,7 +113,7 @@ async fn a_race_against_the_end() -> Result<()> {
             record.action == Action::SessionOpened && record.request.namespace == stage.name()
         });
         let count = counted(&opened);
-        // One that the API server gave up on may be on record as well.
+        // The webhook may also record a session that the API server abandoned.
         anyhow::ensure!(
             (before..=before + unopened).contains(&count),
             "{count} of {before} sessions are on record"
@@ -122,7 +122,8 @@ async fn a_race_against_the_end() -> Result<()> {
     })
     .await?;
     for record in opened {
-        // A record that is written after a later one has its time, and says when it was decided.
+        // An audit record that is written after a later one has the later time, and states the time of its decision
+        // separately.
         let decided = record.details.get(DECIDED_AT).map(|at| at.parse());
         let decided = decided.transpose()?.unwrap_or(record.time);
         let several = record.repeated.as_ref();
@@ -132,8 +133,8 @@ async fn a_race_against_the_end() -> Result<()> {
     Ok(())
 }
 
-/// Going on with the pod that has the name now, a StatefulSet's pod having been replaced: another
-/// UID, another pod.
+/// Reusing a grant for a StatefulSet's pod after another pod with the same name replaces it: the webhook denies it,
+/// because the new pod has another UID.
 #[tokio::test]
 async fn a_pod_that_bears_the_name_again() -> Result<()> {
     let (stage, _) = enforced("again", "10m").await?;
@@ -151,7 +152,8 @@ async fn a_pod_that_bears_the_name_again() -> Result<()> {
     becomes(&stage, &["exec", "db-0", "--", "true"], Some("ask again")).await
 }
 
-/// Adding an ephemeral container (`kubectl debug`), which needs no exec: refused, no grant covers it.
+/// Adding an ephemeral container (`kubectl debug`), which requires no right to exec: the webhook denies it, because
+/// no grant covers it without the gate.
 #[tokio::test]
 async fn an_ephemeral_container() -> Result<()> {
     let (stage, asked) = enforced("debug", "10m").await?;
@@ -171,7 +173,7 @@ async fn an_ephemeral_container() -> Result<()> {
     Ok(())
 }
 
-/// Attaching where exec was granted: refused, the grant says which operations.
+/// Attaching with a grant for exec: the webhook denies it, because a grant lists its operations.
 #[tokio::test]
 async fn attach_where_exec_was_granted() -> Result<()> {
     let (stage, asked) = enforced("attach", "10m").await?;
@@ -183,7 +185,7 @@ async fn attach_where_exec_was_granted() -> Result<()> {
     .await
 }
 
-/// Forwarding ports where exec was granted: refused.
+/// Forwarding ports with a grant for exec: the webhook denies it.
 #[tokio::test]
 async fn port_forward_where_exec_was_granted() -> Result<()> {
     let (stage, asked) = enforced("forward", "10m").await?;
@@ -200,7 +202,7 @@ async fn port_forward_where_exec_was_granted() -> Result<()> {
     Ok(())
 }
 
-/// The other pod of the workload: refused, with the pod that was granted.
+/// Executing a command in another pod of the workload: the webhook denies it, and names the pod of the grant.
 #[tokio::test]
 async fn the_pod_next_to_it() -> Result<()> {
     let (stage, asked) = enforced("next", "10m").await?;
@@ -214,7 +216,7 @@ async fn the_pod_next_to_it() -> Result<()> {
     becomes(&stage, &["exec", &other, "--", "true"], Some("not to pod")).await
 }
 
-/// Another container than the template lists: refused, whether named or left to a default.
+/// Executing a command in a container that the template does not list, by name or by default: the webhook denies it.
 #[tokio::test]
 async fn another_container() -> Result<()> {
     let (stage, _) = enforced("container", "10m").await?;
@@ -239,7 +241,7 @@ async fn another_container() -> Result<()> {
     Ok(())
 }
 
-/// Coming over the older protocol (SPDY) in place of WebSockets: it is asked about as well.
+/// Executing a command without a grant over the older protocol, SPDY, instead of WebSockets: the webhook denies it.
 #[tokio::test]
 async fn the_older_protocol() -> Result<()> {
     let (stage, _) = enforced("spdy", "10m").await?;
@@ -250,8 +252,8 @@ async fn the_older_protocol() -> Result<()> {
     Ok(())
 }
 
-/// Newlines, NUL, quotes and other letters in arguments: they arrive as they are or the kubelet
-/// refuses them; U+FFFD, which stands for bytes that were replaced, is refused.
+/// Passing newlines, NUL, quotes and other special characters as arguments: the command receives them unchanged or
+/// the kubelet denies them, and the webhook denies U+FFFD, which replaces invalid bytes.
 #[tokio::test]
 async fn letters_that_mean_something_elsewhere() -> Result<()> {
     let (stage, asked) = enforced("letters", "10m").await?;
@@ -271,8 +273,8 @@ async fn letters_that_mean_something_elsewhere() -> Result<()> {
     becomes(&stage, &["exec", &pod, "--", "true"], None).await
 }
 
-/// Commands of the size that the API server takes, and larger: they work, or the API server refuses
-/// them; everybody else goes on.
+/// Commands of the maximum size that the API server accepts, and larger ones: the command runs, or the API server
+/// denies it, and further commands run.
 #[tokio::test]
 async fn a_command_without_measure() -> Result<()> {
     let (stage, asked) = enforced("huge", "10m").await?;
@@ -296,8 +298,8 @@ async fn a_command_without_measure() -> Result<()> {
     becomes(&stage, &["exec", &pod, "--", "true"], None).await
 }
 
-/// Taking the enforcing label off, or giving it another value, with the right to change namespaces:
-/// refused, by every kind of write.
+/// Removing the enforcing label of a namespace or changing its value, with the right to change namespaces: the
+/// webhook denies it for every kind of write.
 #[tokio::test]
 async fn the_label_that_enforces() -> Result<()> {
     let (stage, _) = enforced("label", "10m").await?;
@@ -344,8 +346,8 @@ async fn the_label_that_enforces() -> Result<()> {
     Ok(())
 }
 
-/// Taking the enforcing label off by the namespace's status or its finalizers, which carry labels as
-/// well, with the right to change those alone: refused.
+/// Removing the enforcing label through the status or the finalizers of the namespace, which contain labels as well,
+/// with the right to change these alone: the webhook denies it.
 #[tokio::test]
 async fn the_label_that_enforces_by_the_back_door() -> Result<()> {
     let (stage, _) = enforced("back-door", "10m").await?;
@@ -383,7 +385,7 @@ async fn the_label_that_enforces_by_the_back_door() -> Result<()> {
     Ok(())
 }
 
-/// Gives alice the right to change these of the namespace.
+/// Permits alice to change these resources of the namespace.
 fn changes_namespaces(stage: &Stage, resources: &[&str]) -> Result<()> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -409,8 +411,8 @@ fn changes_namespaces(stage: &Stage, resources: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Granting more operations by a template that alice writes herself: refused, nobody hands out what
-/// they could not do.
+/// Writing a template for more operations than its author may perform: the webhook denies it, because no author may
+/// grant rights that the author lacks.
 #[tokio::test]
 async fn a_template_for_oneself() -> Result<()> {
     let stage = Stage::set("myself").await?;

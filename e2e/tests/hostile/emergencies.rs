@@ -1,4 +1,4 @@
-//! Getting in by an emergency that is none, and getting rid of those who look at it.
+//! Obtaining access by emergencies that are not justified, and evading their access reviews.
 
 use anyhow::{Context as _, Result};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -14,7 +14,7 @@ const MALLORY: Person = Person::named("mallory", &["devs", "security"]);
 const ERIN: Person = Person::named("erin", &["security"]);
 const FRANK: Person = Person::named("frank", &["security"]);
 
-/// Somebody on call, who is one of those who review as well, with a UID.
+/// Returns a user on call with a UID, who is also in the group of reviewers.
 const fn on_call(user: &'static str, uid: &'static str) -> Person {
     Person {
         user,
@@ -32,7 +32,7 @@ async fn stage(prefix: &str) -> Result<Stage> {
     Ok(stage)
 }
 
-/// An emergency of somebody's, and its review.
+/// Declares an emergency as a user, and returns its access review.
 async fn had(stage: &Stage, by: Person) -> Result<AccessReview> {
     by.has_emergency(stage, "inc", "guarded").await?;
     let requests = stage.requests("admin").await?;
@@ -40,7 +40,8 @@ async fn had(stage: &Stage, by: Person) -> Result<AccessReview> {
     stage.review_of("inc").await
 }
 
-/// Saying that it is an emergency without being named for one, with every right to ask: refused.
+/// Declaring an emergency as a user who is not listed for emergencies, with every right to create requests: the
+/// webhook denies it.
 #[tokio::test]
 async fn emergency_of_unlisted_user_is_refused() -> Result<()> {
     let stage = stage("not-named").await?;
@@ -52,7 +53,8 @@ async fn emergency_of_unlisted_user_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Saying that it is an emergency, and not why, or in words that look like others: refused.
+/// Declaring an emergency without a reason, or with one that is blank, contains control characters or has 1 MiB: oz
+/// denies it.
 #[tokio::test]
 async fn an_emergency_without_a_reason() -> Result<()> {
     let stage = stage("no-reason").await?;
@@ -73,8 +75,8 @@ async fn an_emergency_without_a_reason() -> Result<()> {
     Ok(())
 }
 
-/// Bringing the stamp of somebody on call along with an emergency of one's own: it is overwritten with who really
-/// asks, who is not named.
+/// Declaring an emergency with the stamp of a user on call: the webhook overwrites the stamp with the requester, and
+/// denies the request because the requester is not listed.
 #[tokio::test]
 async fn an_emergency_with_a_stamp_that_was_copied() -> Result<()> {
     let stage = stage("copied-stamp").await?;
@@ -88,7 +90,8 @@ async fn an_emergency_with_a_stamp_that_was_copied() -> Result<()> {
     Ok(())
 }
 
-/// Making an emergency of a request that waits for approvals, as an administrator: refused, and it waits on.
+/// Turning a request that requires approvals into an emergency, as an administrator: the API server denies the
+/// change, because the spec is immutable.
 #[tokio::test]
 async fn a_request_that_becomes_an_emergency() -> Result<()> {
     let stage = stage("becomes").await?;
@@ -105,7 +108,7 @@ async fn a_request_that_becomes_an_emergency() -> Result<()> {
     Ok(())
 }
 
-/// Reviewing one's own emergency, also under another user name that has the same UID: refused.
+/// Reviewing one's own emergency, also under another user name that has the same UID: the webhook denies it.
 #[tokio::test]
 async fn ones_own_emergency() -> Result<()> {
     let stage = stage("own-review").await?;
@@ -120,7 +123,8 @@ async fn ones_own_emergency() -> Result<()> {
     Ok(())
 }
 
-/// Reviewing without being named for it, as an administrator with every right: refused.
+/// Reviewing an emergency as an administrator with every right, but without being listed as a reviewer: the webhook
+/// denies it.
 #[tokio::test]
 async fn a_review_by_an_administrator() -> Result<()> {
     let stage = stage("root-review").await?;
@@ -135,7 +139,7 @@ async fn a_review_by_an_administrator() -> Result<()> {
     Ok(())
 }
 
-/// Reviewing twice, to have the second finding count: refused, whoever does.
+/// Reviewing an emergency a second time, to replace the finding: oz denies it to every reviewer.
 #[tokio::test]
 async fn reviewing_twice() -> Result<()> {
     let stage = stage("twice-review").await?;
@@ -152,7 +156,7 @@ async fn reviewing_twice() -> Result<()> {
     Ok(())
 }
 
-/// Changing or erasing what was found, or its seal, as an administrator: refused.
+/// Changing or deleting the finding of an access review, or its seal, as an administrator: oz denies it.
 #[tokio::test]
 async fn a_finding_that_is_changed() -> Result<()> {
     let stage = stage("changed-finding").await?;
@@ -178,7 +182,8 @@ async fn a_finding_that_is_changed() -> Result<()> {
     Ok(())
 }
 
-/// Changing who is reviewed, who may review or until when, while one writes what one found: refused.
+/// Changing the requester, the reviewers, the due time or the request of an access review while writing its finding:
+/// oz denies it.
 #[tokio::test]
 async fn subject_of_access_review_is_immutable() -> Result<()> {
     let stage = stage("about-review").await?;
@@ -200,7 +205,7 @@ async fn subject_of_access_review_is_immutable() -> Result<()> {
     Ok(())
 }
 
-/// Writing why in words that look like others, or in a mebibyte: refused.
+/// Writing a reason for a finding that is empty, contains control characters or has 1 MiB: oz denies it.
 #[tokio::test]
 async fn a_finding_that_looks_like_another() -> Result<()> {
     let stage = stage("marks").await?;
@@ -223,8 +228,7 @@ async fn a_finding_that_looks_like_another() -> Result<()> {
     Ok(())
 }
 
-/// Making a review that is written already where that of one's next emergency will be, as an administrator:
-/// refused.
+/// Creating an access review that already has a finding, as an administrator: the webhook denies it.
 #[tokio::test]
 async fn a_review_that_is_forged() -> Result<()> {
     let stage = stage("forged-review").await?;
@@ -241,7 +245,7 @@ async fn a_review_that_is_forged() -> Result<()> {
     Ok(())
 }
 
-/// Deleting a review that is open, or one that is written, as an administrator: refused.
+/// Deleting an access review, before or after its finding is written, as an administrator: the webhook denies it.
 #[tokio::test]
 async fn a_review_that_is_deleted() -> Result<()> {
     let stage = stage("deleted-review").await?;
@@ -257,7 +261,8 @@ async fn a_review_that_is_deleted() -> Result<()> {
     Ok(())
 }
 
-/// Having a review go with something else, by naming that its owner: refused.
+/// Making another object the owner of an access review, so that the review is deleted with it, as an administrator:
+/// oz denies it.
 #[tokio::test]
 async fn a_review_that_is_to_go_with_something_else() -> Result<()> {
     let stage = stage("owned-review").await?;

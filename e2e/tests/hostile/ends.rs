@@ -1,4 +1,4 @@
-//! Whatever is written to be slow, to fail or to hang, and others' access that must end all the same.
+//! Templates and nodes that are slow, fail or hang, and the access of other users, which must end on time regardless.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ use crate::{SYSTEM, Stage};
 
 const SOON: Duration = Duration::from_secs(120);
 
-/// A node whose kubelet takes every connection and never says a word.
+/// A node with a kubelet that accepts every connection and never responds.
 struct DeafNode {
     name: String,
     nodes: Api<Node>,
@@ -68,7 +68,7 @@ impl DeafNode {
         })
     }
 
-    /// How many scripts and probes were begun.
+    /// Returns the number of scripts and probes that were started.
     fn begun(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -87,8 +87,8 @@ fn is_at(node: &Node, port: u16) -> bool {
     kubelet.is_some_and(|kubelet| kubelet.port == i32::from(port))
 }
 
-/// Keeps a node at a port until it is deleted: what plays its kubelet puts its own there whenever it sets
-/// the node up.
+/// Keeps a node at a port until the node is deleted: the simulated kubelet writes its own port whenever it sets up
+/// the node.
 async fn keep_port(nodes: Api<Node>, name: String, port: u16) {
     let endpoint = json!({"status": {
         "addresses": [
@@ -106,7 +106,7 @@ async fn keep_port(nodes: Api<Node>, name: String, port: u16) {
     }
 }
 
-/// A Deployment of one pod, whose template has more in it.
+/// Creates a Deployment of one pod with the fields in `more` in the spec of its pod template.
 async fn deployment(scene: &Scene, name: &str, annotations: Value, more: Value) -> Result<()> {
     let mut spec = json!({"containers": [{"name": "app", "image": "app:1"}]});
     for (field, value) in more.as_object().into_iter().flatten() {
@@ -128,8 +128,8 @@ async fn deployment(scene: &Scene, name: &str, annotations: Value, more: Value) 
     Ok(())
 }
 
-/// oz with one worker that ends sessions, in place of the shared one, and a scene with two templates whose
-/// grants end as they are changed: `deaf` for a pod on a deaf node, `well` for the workload.
+/// Starts oz with one worker that ends sessions, instead of the shared oz, and creates a scene with two templates. A
+/// change of a template revokes its grants. The template `deaf` is for a pod on a deaf node, `well` for the workload.
 async fn hanging(
     prefix: &str,
 ) -> Result<(
@@ -154,7 +154,7 @@ async fn hanging(
     Ok((place, system, scene, node))
 }
 
-/// Changes a template, which ends its grants.
+/// Changes a template, which revokes its grants.
 async fn change(scene: &Scene, template: &str) -> Result<()> {
     let change = json!({"spec": {"accessConfig": {"maxDuration": "2h"}}});
     let templates = scene.api::<ExecAccessTemplate>();
@@ -165,19 +165,19 @@ async fn change(scene: &Scene, template: &str) -> Result<()> {
     Ok(())
 }
 
-/// Many grants on a pod whose node takes every exec and never answers, all ending together with others':
-/// every RoleBinding is gone before any of their scripts has come to an end, and few are begun.
+/// Many grants for a pod on a node that accepts every exec and never responds, all revoked together with the grants
+/// of another pod: the operator deletes every RoleBinding before any of the scripts ends, and starts few scripts.
 #[tokio::test]
 async fn shells_that_hang() -> Result<()> {
-    // More than there are slots, also for what is urgent (8 for each worker).
+    // More than the slots, including those for urgent work (8 for each worker).
     const MANY: usize = 40;
-    // Two at once in a pod, and as many again where this machine is slow.
+    // Two at a time in a pod, and as many again on a slow machine.
     const FIRST_SCRIPTS: usize = 4;
     let (place, _system, scene, node) = hanging("hang").await?;
     let alice = scene.requests("alice").await?;
     let mut names = Vec::new();
     for number in 0..MANY + 2 {
-        // The pod's containers are looked into once, which takes as long as nobody answers.
+        // The operator probes the pod's containers once, which takes until the probe times out.
         let by = if number < MANY { "deaf" } else { "well" };
         let name = format!("{by}-{number}");
         names.push(alice.granted(&exec_request(&name, by, "1h")).await?);
@@ -212,8 +212,8 @@ async fn shells_that_hang() -> Result<()> {
     Ok(())
 }
 
-/// Many grants on a pod whose node never answers, which end before that of another pod: the other's script
-/// does not wait for theirs, since all of one pod share one script.
+/// Many grants for a pod on a node that never responds, revoked before the grant of another pod: the script in the
+/// other pod does not wait for the hanging scripts, because all grants of one pod share one script.
 #[tokio::test]
 async fn shells_that_hang_before_others() -> Result<()> {
     const MANY: usize = 40;
@@ -239,7 +239,7 @@ async fn shells_that_hang_before_others() -> Result<()> {
     Ok(())
 }
 
-/// Waits until a request says in its conditions what is wrong.
+/// Waits until the conditions of a request contain the error.
 async fn says(stage: &Stage, name: &str, why: &str) -> Result<()> {
     let requests = stage.pod_requests("alice").await?;
     let wanted = format!("to say {why}");
@@ -251,8 +251,8 @@ async fn says(stage: &Stage, name: &str, why: &str) -> Result<()> {
     Ok(())
 }
 
-/// A template with this patch, by which alice asks; what is wrong with it is said by both, and others are
-/// granted what they ask for.
+/// Creates a template with this patch and a request of alice by it. Waits until the conditions of both contain the
+/// error, and checks that the operator grants other requests.
 async fn bomb(prefix: &str, operations: Value, why: &str) -> Result<()> {
     let stage = Stage::set(prefix).await?;
     let patch = json!({"controllerTargetMutationConfig": {"patchSpecOperations": operations}});
@@ -276,8 +276,8 @@ async fn bomb(prefix: &str, operations: Value, why: &str) -> Result<()> {
     Ok(())
 }
 
-/// A patch of 64 operations, each on a large value: refused by its work, with what would be enough,
-/// although the pod would be small.
+/// A patch of 64 operations, each on a large value: the operator denies it because of its work and states the limit,
+/// although the resulting pod would be small.
 #[tokio::test]
 async fn patches_that_handle_large_values() -> Result<()> {
     let large = "x".repeat(16_000);
@@ -289,8 +289,8 @@ async fn patches_that_handle_large_values() -> Result<()> {
     bomb("large", operations.collect(), "at most 1048576 are").await
 }
 
-/// A patch that copies the document into itself again and again, so that it doubles with each operation:
-/// refused by its size.
+/// A patch that copies the document into itself repeatedly, so that its size doubles with each operation: the
+/// operator denies it because of its size.
 #[tokio::test]
 async fn patches_that_double_at_each_step() -> Result<()> {
     let double = |step: usize| json!({"op": "copy", "from": "/metadata", "path": format!("/metadata/more{step}")});
@@ -301,8 +301,8 @@ async fn patches_that_double_at_each_step() -> Result<()> {
     bomb("double", operations.collect(), "larger than 524288 bytes").await
 }
 
-/// A patch that doubles the depth with each operation, to a thousand levels in a small
-/// document: refused by its depth, and the operator goes on.
+/// A patch that doubles the depth of a small document with each operation, up to a thousand levels: the operator
+/// denies it because of its depth, and grants other requests.
 #[tokio::test]
 async fn patches_that_nest_deeper_at_each_step() -> Result<()> {
     let mut deep = json!("x");
@@ -318,8 +318,8 @@ async fn patches_that_nest_deeper_at_each_step() -> Result<()> {
     bomb("deep", operations.collect(), "deeper than 100 levels").await
 }
 
-/// Many requests by a template whose patch fails: each is looked at a few times and says why once; nothing
-/// is tried again and again.
+/// Many requests by a template with a patch that fails: the operator evaluates each request a few times, writes it at
+/// most twice to report the error, and does not retry continuously.
 #[tokio::test]
 async fn a_patch_that_fails_is_not_a_storm() -> Result<()> {
     const MANY: usize = 10;
@@ -337,7 +337,7 @@ async fn a_patch_that_fails_is_not_a_storm() -> Result<()> {
     for number in 0..MANY {
         says(&stage, &format!("mine-{number}"), "patchSpecOperations[0]").await?;
     }
-    // In which time each would have been tried again more often than it may be.
+    // During this time, continuous retries would exceed the limits below.
     let others = stage.requests("alice").await?;
     others
         .granted(&exec_request("fine", TEMPLATE, "15s"))
@@ -358,8 +358,8 @@ async fn a_patch_that_fails_is_not_a_storm() -> Result<()> {
     Ok(())
 }
 
-/// An access command that compares a fat annotation of the pod with itself hundreds of times: refused for
-/// this pod with what would be enough, and others are granted what they ask for.
+/// An access command that compares a large annotation of the pod with itself hundreds of times: the operator denies
+/// the request for this pod and states the limit, and grants other requests.
 #[tokio::test]
 async fn an_access_command_that_is_slow_on_its_pod() -> Result<()> {
     let stage = Stage::set("fat").await?;
@@ -383,7 +383,8 @@ async fn an_access_command_that_is_slow_on_its_pod() -> Result<()> {
     Ok(())
 }
 
-/// Breaking the template and deleting the workload while a grant lasts: its end needs neither, and comes.
+/// Breaking the template and deleting the workload during a grant: the grant requires neither to expire, and expires
+/// on time.
 #[tokio::test]
 async fn pod_access_expires_despite_broken_template_and_workload() -> Result<()> {
     let stage = Stage::set("broken").await?;

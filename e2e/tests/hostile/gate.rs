@@ -1,4 +1,4 @@
-//! Getting past the gate, or through it to what was not granted: in whose name, by which path, with which headers.
+//! Bypassing the gate, or reaching more than was granted through it, by names, paths and headers.
 
 use std::time::Duration;
 
@@ -15,14 +15,15 @@ use serde_json::{Value, json};
 
 use crate::gating::{Gated, Wire, Written, code};
 
-/// The gate's account, and the groups of every account there.
+/// The service account of the gate, and the groups of every service account in its namespace.
 const ACCOUNT: &str = "system:serviceaccount:oz-system:oz-gate";
 const GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:oz-system"];
-/// More than a ticket is good for.
+/// Longer than a session token is valid.
 const A_MINUTE: Duration = Duration::from_secs(60);
 
-/// Naming oneself alice in headers at the gate's own port, with no certificate, or with one of a user, or with one
-/// in the name of the API server's proxy that the authority of users has signed: 401 to each.
+/// Claiming to be alice in headers at the gate's own port, without a certificate, with the certificate of a user, or
+/// with one that names the API server's proxy but has the users' authority as its issuer: the gate responds with 401
+/// to each.
 #[tokio::test]
 async fn headers_without_the_proxys_certificate() -> Result<()> {
     let gated = Gated::set("strangers").await?;
@@ -45,8 +46,8 @@ async fn headers_without_the_proxys_certificate() -> Result<()> {
     Ok(())
 }
 
-/// Going by the request of somebody else, who has a grant: refused in the same words as by a request that does
-/// not exist.
+/// Connecting by another user's request, which is granted: the gate denies it with the same message as for a request
+/// that does not exist.
 #[tokio::test]
 async fn another_persons_request() -> Result<()> {
     let gated = Gated::set("others").await?;
@@ -71,7 +72,8 @@ async fn another_persons_request() -> Result<()> {
     Ok(())
 }
 
-/// A request of the same name in another namespace, where one has none: refused.
+/// Connecting in another namespace by the name of the user's own request, where no such request exists: the gate
+/// denies it.
 #[tokio::test]
 async fn a_request_of_another_namespace() -> Result<()> {
     let gated = Gated::set("elsewhere").await?;
@@ -87,7 +89,8 @@ async fn a_request_of_another_namespace() -> Result<()> {
     Ok(())
 }
 
-/// Another pod behind one's own request, of this namespace or of another: refused, and told which pod it is for.
+/// Connecting to another pod behind one's own request, in this namespace or in another: the gate denies it with the
+/// reason `OtherPod`.
 #[tokio::test]
 async fn another_pod_behind_the_prefix() -> Result<()> {
     let gated = Gated::set("other-pod").await?;
@@ -106,8 +109,8 @@ async fn another_pod_behind_the_prefix() -> Result<()> {
     Ok(())
 }
 
-/// Dots, two slashes, escapes of slashes and dots, of an escape and of NUL, parameters of segments, to another pod,
-/// another request or a Secret: none is answered with anything but a refusal, by the API server or by the gate.
+/// Paths with dots, double slashes, escaped slashes, dots, percent signs and NUL, or segment parameters, to another
+/// pod, another request or a Secret: neither the API server nor the gate responds with success or with a Pod.
 #[tokio::test]
 async fn paths_that_could_be_read_in_two_ways() -> Result<()> {
     let gated = Gated::set("paths").await?;
@@ -142,8 +145,8 @@ async fn paths_that_could_be_read_in_two_ways() -> Result<()> {
     Ok(())
 }
 
-/// Hiding a second request, of another user, in a body whose length is said in two ways, to the gate and through
-/// the API server: the gate never reads it as a request of that user.
+/// Hiding another user's request in a body with two contradictory lengths, directly at the gate and through the API
+/// server: the gate never reads it as a request of that user.
 #[tokio::test]
 async fn a_request_smuggled_by_two_lengths() -> Result<()> {
     let gated = Gated::set("smuggled").await?;
@@ -193,7 +196,7 @@ async fn a_request_smuggled_by_two_lengths() -> Result<()> {
     Ok(())
 }
 
-/// Sending a body along, with a session or without: 400.
+/// Sending a body with a request, with a session or without: the gate responds with 400.
 #[tokio::test]
 async fn a_body() -> Result<()> {
     let gated = Gated::set("body").await?;
@@ -220,8 +223,8 @@ async fn a_body() -> Result<()> {
     Ok(())
 }
 
-/// Saying in the API server's headers that one is somebody else, through the API server: it is dropped there, and
-/// one is who one is.
+/// Claiming another user, a group or a session token in the headers of the API server's proxy, through the API
+/// server: the API server drops the headers, and the gate sees the authenticated user.
 #[tokio::test]
 async fn ones_own_word_in_the_proxys_headers() -> Result<()> {
     let gated = Gated::set("headers").await?;
@@ -245,7 +248,7 @@ async fn ones_own_word_in_the_proxys_headers() -> Result<()> {
             code >= 400 && !answer.contains("\"kind\":\"Pod\""),
             "{answer}"
         );
-        // A name that ends in a space is no name of a header.
+        // A name that ends in a space is not a valid header name.
         let (code, answer) = gated.asked("alice", &says(&mine)).await?;
         assert_eq!(
             code,
@@ -256,8 +259,8 @@ async fn ones_own_word_in_the_proxys_headers() -> Result<()> {
     Ok(())
 }
 
-/// Impersonating the owner of a request, the gate, or only what a ticket is said by, without that right: refused
-/// by the API server, on the way to the gate and past it.
+/// Impersonating the owner of a request or the gate, or only setting the header of the session token, without that
+/// right: the API server denies it, both through the gate and directly.
 #[tokio::test]
 async fn impersonating_on_the_way() -> Result<()> {
     let gated = Gated::set("impersonating").await?;
@@ -287,8 +290,8 @@ async fn impersonating_on_the_way() -> Result<()> {
     Ok(())
 }
 
-/// Replaying a ticket that was read in the API server's audit log: refused to whoever may impersonate nothing, and
-/// to the gate's own account once 20 s are over.
+/// Replaying a session token from the API server's audit log: the API server denies it to users without the right to
+/// impersonate, and the webhook denies it to the gate's own service account after 20 s.
 #[tokio::test]
 async fn a_ticket_from_the_audit_log() -> Result<()> {
     let gated = Gated::set("replayed").await?;
@@ -334,8 +337,8 @@ async fn a_ticket_from_the_audit_log() -> Result<()> {
     .await
 }
 
-/// Options that the gate does not know, one that is there twice, names with escapes: 400, since another might read them
-/// otherwise.
+/// Unknown options, repeated options, and names with escapes: the gate responds with a client error and the reason,
+/// because another component could read the request differently.
 #[tokio::test]
 async fn options_that_could_be_read_in_two_ways() -> Result<()> {
     let gated = Gated::set("options").await?;
@@ -355,7 +358,7 @@ async fn options_that_could_be_read_in_two_ways() -> Result<()> {
             "/exec?command=id&container=..%2fother".to_owned(),
             "ContainerMalformed",
         ),
-        // The API server has decoded it by then.
+        // The API server has decoded the escape before the gate receives the request.
         (
             format!("/exec?command=id&container={container}&%63ontainer=other"),
             "OptionRepeated",
@@ -372,7 +375,8 @@ async fn options_that_could_be_read_in_two_ways() -> Result<()> {
     Ok(())
 }
 
-/// Other methods, and saying in a header that a method is another: refused, and what is looked at is looked at.
+/// Other methods, and headers that override the method: the gate denies other methods, and ignores the override in a
+/// read request.
 #[tokio::test]
 async fn other_methods() -> Result<()> {
     let gated = Gated::set("methods").await?;
@@ -402,7 +406,8 @@ async fn other_methods() -> Result<()> {
     Ok(())
 }
 
-/// Reading what else the API server has, behind one's own request: refused, in the form that kubectl shows.
+/// Reading other resources of the API server behind one's own request: the gate denies it, in the form that kubectl
+/// displays.
 #[tokio::test]
 async fn other_groups_and_kinds() -> Result<()> {
     let gated = Gated::set("groups").await?;
@@ -429,7 +434,8 @@ async fn other_groups_and_kinds() -> Result<()> {
     Ok(())
 }
 
-/// Attaching, forwarding ports and adding a container to debug where exec and logs were granted: refused.
+/// Attaching, forwarding ports, using proxies, evicting and resizing the pod, and adding a debug container with a
+/// grant for exec and logs: the gate denies it.
 #[tokio::test]
 async fn operations_that_were_not_granted() -> Result<()> {
     let gated = Gated::set("operations").await?;
@@ -459,8 +465,8 @@ async fn operations_that_were_not_granted() -> Result<()> {
     Ok(())
 }
 
-/// Using the gate's service account, by whoever got hold of it, for Secrets, other pods, and the granted pod itself:
-/// refused by RBAC but for what a grant gives, and there without a ticket by the webhook.
+/// Using the gate's service account for Secrets, other pods and the granted pod: RBAC denies everything outside a
+/// grant, and the webhook denies connections to the granted pod without a session token.
 #[tokio::test]
 async fn the_gates_own_account() -> Result<()> {
     let gated = Gated::set("account").await?;
@@ -499,7 +505,8 @@ async fn the_gates_own_account() -> Result<()> {
     .await
 }
 
-/// Pointing the APIService to a server of one's own, or deleting it, as a user with a grant: refused.
+/// Redirecting the APIService of the gate to another server or deleting it, as a user with a grant: the API server
+/// denies it.
 #[tokio::test]
 async fn the_registration_of_the_gate() -> Result<()> {
     let gated = Gated::set("registration").await?;

@@ -1,4 +1,4 @@
-//! Getting more by `kubectl debug` through the gate than a container of a listed image beside the others.
+//! Obtaining more by `kubectl debug` through the gate than an additional container of a listed image.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -38,7 +38,8 @@ fn debug_template(name: &str) -> ExecAccessTemplate {
 impl Debugging {
     async fn set(name: &str) -> Result<Self> {
         let this = Self::granted(Gated::set(name).await?, &debug_template(DEBUG)).await?;
-        // Rights arrive a moment after the grant: then only what is asked for is refused.
+        // The API server applies the rights a moment after the grant. From then on, the gate denies only what the
+        // test sends.
         eventually("a container to be added", CONDITION_TIMEOUT, async || {
             let (code, _) = this.patched(&adding(&container("first"))).await?;
             Ok((code == 200).then_some(()))
@@ -84,7 +85,7 @@ impl Debugging {
         self.gated.asked("alice", &request).await
     }
 
-    /// That each of these is refused, and that nothing was added.
+    /// Checks that the gate denies each of these patches, and that the pod has no new container.
     async fn refuses(&self, patches: &[String]) -> Result<()> {
         for patch in patches {
             let (code, answer) = self.patched(patch).await?;
@@ -93,7 +94,7 @@ impl Debugging {
         self.has_one().await
     }
 
-    /// That the pod has the one container that was added at first.
+    /// Checks that the pod has only the debug container that was added first.
     async fn has_one(&self) -> Result<()> {
         let pod = self.gated.api::<Pod>().get(&self.pod).await?;
         let added = pod.spec.and_then(|spec| spec.ephemeral_containers);
@@ -107,7 +108,7 @@ fn container(name: &str) -> Value {
     json!({"name": name, "image": fixtures::IMAGE, "resources": {}})
 }
 
-/// A container with this besides.
+/// Returns a patch that adds a container with this additional field.
 fn with(field: &str, value: Value) -> String {
     let mut container = container("more");
     container[field] = value;
@@ -118,8 +119,8 @@ fn adding(container: &Value) -> String {
     json!({"spec": {"ephemeralContainers": [container]}}).to_string()
 }
 
-/// Adding a container of another image: one that begins like a listed one, with a space, in other letters, by digest,
-/// or twice in one object: refused.
+/// Adding a debug container of an image that is not listed, such as a listed image with a suffix, a space, another
+/// registry, upper-case letters or a digest, or a second image in the same object: the gate denies it.
 #[tokio::test]
 async fn an_image_that_is_not_listed() -> Result<()> {
     let debugging = Debugging::set("debug-image").await?;
@@ -143,8 +144,8 @@ async fn an_image_that_is_not_listed() -> Result<()> {
     debugging.refuses(&patches).await
 }
 
-/// Adding a container that is privileged, has volumes, values of Secrets, probes, other users, or capabilities: each
-/// refused, by the name of the field.
+/// Adding a debug container that is privileged, or has volumes, values of Secrets, probes, another user, or
+/// capabilities: the gate denies each.
 #[tokio::test]
 async fn a_container_that_may_more() -> Result<()> {
     let debugging = Debugging::set("debug-more").await?;
@@ -179,7 +180,8 @@ async fn a_container_that_may_more() -> Result<()> {
     debugging.refuses(&patches).await
 }
 
-/// Changing a container that is there, the pod itself, or several at once, in a patch that adds one: refused.
+/// Changing an existing container or the pod, or adding several containers, in a patch that adds a debug container:
+/// the gate denies it.
 #[tokio::test]
 async fn a_patch_that_changes_more_than_it_adds() -> Result<()> {
     let debugging = Debugging::set("debug-changes").await?;
@@ -205,8 +207,8 @@ async fn a_patch_that_changes_more_than_it_adds() -> Result<()> {
     debugging.refuses(&patches).await
 }
 
-/// Adding a container, with and without the capability to trace, to a pod with `shareProcessNamespace`, by a grant for one
-/// container: refused, with the name of the container that it would reach.
+/// Adding a debug container, with and without the capability to trace, to a pod with `shareProcessNamespace`, with a
+/// grant for one container: the gate denies it, and names the container that the debug container would reach.
 #[tokio::test]
 async fn debug_container_in_shared_process_namespace_is_refused() -> Result<()> {
     let gated = Gated::set("debug-shared").await?;
@@ -242,7 +244,7 @@ async fn debug_container_in_shared_process_namespace_is_refused() -> Result<()> 
             json!({"capabilities": {"add": ["SYS_PTRACE"]}}),
         ),
     ] {
-        // Rights arrive a moment after the grant.
+        // The API server applies the rights a moment after the grant.
         let what = "the gate to refuse the container";
         eventually(what, CONDITION_TIMEOUT, async || {
             let (code, answer) = debugging.patched(&patch).await?;
@@ -255,7 +257,8 @@ async fn debug_container_in_shared_process_namespace_is_refused() -> Result<()> 
     Ok(())
 }
 
-/// Other kinds of patches, a PUT of the whole, a body of 2 MiB, one that is packed, and options in the query: refused.
+/// Adding a debug container by another kind of patch, a PUT of the whole object, a body of 2 MiB, a compressed body,
+/// or with options in the query: the gate or the API server denies it.
 #[tokio::test]
 async fn a_patch_of_another_kind() -> Result<()> {
     let debugging = Debugging::set("debug-kinds").await?;
@@ -297,8 +300,8 @@ async fn a_patch_of_another_kind() -> Result<()> {
     debugging.has_one().await
 }
 
-/// Attaching to the application, or to a container that came by somebody else's grant or by nobody's, by a grant with
-/// Debug alone; and passing a container off as one of another grant: refused.
+/// Attaching to the application or to a debug container of another or of no grant, with a grant that has Debug alone,
+/// or marking a container as one of another grant: the gate denies it.
 #[tokio::test]
 async fn attach_to_container_of_another_grant_is_refused() -> Result<()> {
     let debugging = Debugging::set("debug-others").await?;
@@ -329,8 +332,8 @@ async fn attach_to_container_of_another_grant_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Listing or watching other pods, all of them, or by another selector, in the form in which kubectl debug waits for
-/// its pod: refused.
+/// Listing or watching other pods, all pods, or pods by another selector, in the form in which `kubectl debug` waits
+/// for its pod: the gate denies it.
 #[tokio::test]
 async fn a_list_of_other_pods() -> Result<()> {
     let debugging = Debugging::set("debug-lists").await?;

@@ -1,4 +1,4 @@
-//! Seeing, watching and ending sessions that are open without being let to, and passing for one's own moderator.
+//! Listing, watching and ending open sessions without the right to, and moderating one's own session.
 
 use anyhow::{Context as _, Result, ensure};
 use oz_api::ModerationConfig;
@@ -9,7 +9,7 @@ use oz_testkit::{CONDITION_TIMEOUT, eventually};
 
 use crate::gating::{Gated, Wire, Written, code, gets_in};
 
-/// The body of an answer with a length or in chunks, as far as it is JSON.
+/// Parses the JSON in the body of a response that has a length or is sent in chunks.
 fn listing(answer: &str) -> Result<Listing> {
     let (from, to) = (answer.find('{'), answer.rfind('}'));
     let (from, to) = from
@@ -18,7 +18,7 @@ fn listing(answer: &str) -> Result<Listing> {
     Ok(serde_json::from_str(&answer[from..=to])?)
 }
 
-/// The open sessions of a request, as somebody who may see them does.
+/// Returns the open sessions of a request, as a user with the right to list them.
 async fn open(gated: &Gated, user: &str, request: &str) -> Result<Listing> {
     let path = sessions(gated.name(), request);
     let (code, answer) = gated.asked(user, &Written::get(&path)).await?;
@@ -26,14 +26,14 @@ async fn open(gated: &Gated, user: &str, request: &str) -> Result<Listing> {
     listing(&answer)
 }
 
-/// Lets a group moderate in the scene; gives back who is of it.
+/// Permits a group to moderate sessions in the scene, and returns a user in the group.
 async fn moderator(gated: &Gated, group: &str) -> Result<String> {
     gated.may_moderate_sessions(group).await?;
     Ok(format!("{}-{group}", gated.name()))
 }
 
-/// Listing, watching and ending a session that is open, as the one whose it is and as another user, without the right:
-/// refused by the API server, and the session goes on.
+/// Listing, watching and ending an open session without the right, as its user and as another user: the API server
+/// denies it, and the session stays open.
 #[tokio::test]
 async fn live_sessions_without_the_right() -> Result<()> {
     let gated = Gated::set("live").await?;
@@ -64,8 +64,9 @@ async fn live_sessions_without_the_right() -> Result<()> {
     Ok(())
 }
 
-/// Ending a session of another namespace, by its name there and by its name behind a request of one's own namespace:
-/// refused, and not found.
+/// Watching or ending a session of another namespace, by its name there and by its name behind a request of the
+/// user's own namespace: the API server denies the first, the gate does not find the second, and the session stays
+/// open.
 #[tokio::test]
 async fn a_live_session_of_another_namespace() -> Result<()> {
     let (one, other) = (Gated::set("live-a").await?, Gated::set("live-b").await?);
@@ -92,8 +93,8 @@ async fn a_live_session_of_another_namespace() -> Result<()> {
     Ok(())
 }
 
-/// The word by which replicas of the gate believe each other, made up, at the gate's own port and through the API
-/// server: 401 there, and passed over here.
+/// Forging the peer token by which replicas of the gate trust each other, at the gate's own port and through the API
+/// server: the gate responds with 401 at its port, and ignores the token behind the API server.
 #[tokio::test]
 async fn a_forged_word_of_a_replica() -> Result<()> {
     let gated = Gated::set("words").await?;
@@ -117,8 +118,9 @@ async fn a_forged_word_of_a_replica() -> Result<()> {
     Ok(())
 }
 
-/// Names of sessions with dots, slashes, escapes, control characters or without end, and options that there are not, as
-/// somebody who may end sessions: each is refused or not found, and what is open goes on.
+/// Names of sessions with dots, slashes, escapes, control characters or excessive length, and unknown or repeated
+/// options, as a user who may end sessions: each request gets a redirect or a client error, and the open session
+/// stays open.
 #[tokio::test]
 async fn names_of_sessions_that_could_be_read_in_two_ways() -> Result<()> {
     let gated = Gated::set("names").await?;
@@ -163,8 +165,8 @@ async fn names_of_sessions_that_could_be_read_in_two_ways() -> Result<()> {
     Ok(())
 }
 
-/// Watching one's own session that takes a moderator, under one's own name and under another with the same id of the
-/// identity provider: neither counts, and it does not open.
+/// Watching one's own session that requires a moderator, under one's own name and under another name with the same
+/// UID from the identity provider: neither viewer counts, and the session does not open.
 #[tokio::test]
 async fn being_ones_own_moderator() -> Result<()> {
     let gated = Gated::set("own").await?;
@@ -192,7 +194,7 @@ async fn being_ones_own_moderator() -> Result<()> {
         },
     )
     .await?;
-    // An administrator says who somebody is, as an identity provider would.
+    // An administrator impersonates users with the name, UID and groups that an identity provider would assert.
     let known_as = |request: Written<'static>, name: &'static str| {
         request
             .header("impersonate-user", name)

@@ -1,4 +1,4 @@
-//! Sessions that must be recorded, over protocols, frames and options that two readers could take for different things.
+//! Protocols, frames and options that two components could read differently, in sessions that must be recorded.
 
 use std::time::Duration;
 
@@ -11,16 +11,17 @@ use serde_json::Value;
 use crate::gating::{Gated, Wire, Written, code, frame, frame_head, gets_in, message};
 
 const A_MINUTE: Duration = Duration::from_secs(60);
-/// The headers of a WebSocket that is recorded.
+/// The headers of a WebSocket session that the gate can record.
 const WEB_SOCKET: [(&str, &str); 3] = [
     ("sec-websocket-version", "13"),
     ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ("sec-websocket-protocol", "v5.channel.k8s.io"),
 ];
 
-/// Asking for SPDY beside a WebSocket, in several headers, in one, or by the versions of its streams, where every
-/// session must be recorded, since API server and kubelet go by one header and a recorder could go by another: refused,
-/// and so is SPDY alone, with the version of kubectl that it takes.
+/// Requesting SPDY for a session that must be recorded, alone or with a WebSocket, in one header, in several or by
+/// the versions of its streams, or an unsupported WebSocket version or subprotocol, so that the recorder uses another
+/// header than the API server and the kubelet: no session opens, and the denial of SPDY alone names the version of
+/// kubectl that is required.
 #[tokio::test]
 async fn spdy_with_or_without_websocket_is_refused_for_recorded_session() -> Result<()> {
     let gated = Gated::recorded("spdy").await?;
@@ -61,7 +62,7 @@ async fn spdy_with_or_without_websocket_is_refused_for_recorded_session() -> Res
             ensure!(code(&head)? >= 400, "{upgrade:?}: {head}");
         }
     }
-    // As kubectl before 1.30 asks.
+    // The request of a kubectl older than 1.30.
     let request = Written::new("POST", &path)
         .switching()
         .header("connection", "Upgrade")
@@ -79,7 +80,7 @@ async fn spdy_with_or_without_websocket_is_refused_for_recorded_session() -> Res
     gets_in(&gated, "alice", "mine", &gated.pod).await
 }
 
-/// How many sessions the connect hook let open in the namespace.
+/// Returns the number of sessions that the connect hook allowed in the namespace.
 fn opened(gated: &Gated) -> Result<usize> {
     let mut records = records_in(&gated.oz()?.webhook.process)?;
     records.retain(|record| {
@@ -88,9 +89,9 @@ fn opened(gated: &Gated) -> Result<usize> {
     Ok(records.len())
 }
 
-/// Hiding what is typed from the recording in frames that are none, by continuations of nothing, reserved opcodes and
-/// bits, a length of 2^63, no mask: the session is cut with that reason, and nothing of it reaches the command. A message
-/// in several frames reaches it whole, and its recording.
+/// Hiding input from the recording in malformed frames, with continuations of no message, reserved opcodes and bits,
+/// a length of 2^63 or no mask: the gate ends the session with that reason, and the command receives none of this
+/// input. A valid message in several frames reaches the command and the recording whole.
 #[tokio::test]
 async fn frames_that_hide_input_end_session() -> Result<()> {
     let gated = Gated::recorded("frames").await?;
@@ -114,7 +115,7 @@ async fn frames_that_hide_input_end_session() -> Result<()> {
         wire.says(&frame(0x80, b"wo\n")).await?;
         wire.hears(b"in two\n").await?;
         wire.says(&bytes).await?;
-        // What follows is not read any more.
+        // The gate does not read the bytes after the malformed frame.
         let _ = wire.says(message(0, "hidden behind it\n")).await;
         let rest = wire.rest().await?;
         ensure!(!rest.contains("hidden"), "{bytes:?}: {rest}");
@@ -147,9 +148,8 @@ async fn frames_that_hide_input_end_session() -> Result<()> {
     .await
 }
 
-/// Asking for a terminal as `True`, `yes` or `%74rue`, as an option without a value, or twice with two values, of which
-/// the API server reads one: it is sent what the gate has read, `tty=true` or nothing else, and an option that is
-/// repeated is refused.
+/// Requesting a terminal as `True`, `yes` or `%74rue`, as an option with an empty value, or twice with two values, of
+/// which the API server reads one: the gate sends the API server `tty=true`, and denies a repeated option.
 #[tokio::test]
 async fn a_terminal_in_other_words() -> Result<()> {
     let gated = Gated::recorded("flags").await?;
@@ -165,7 +165,7 @@ async fn a_terminal_in_other_words() -> Result<()> {
         let head = wire.head().await?;
         ensure!(code(&head)? == 101, "{words}: {head}");
         drop(wire);
-        // The session has an end on record once the API server has it in its log, too.
+        // The API server writes its audit entry for the session when the session ends.
         eventually("the API server's record of it", A_MINUTE, async || {
             let sent = asked_of_the_pod(&gated)?;
             let so = sent.iter().filter(|uri| {
@@ -188,7 +188,7 @@ async fn a_terminal_in_other_words() -> Result<()> {
     Ok(())
 }
 
-/// What the API server was asked of the pod for by the gate, each once.
+/// Returns the URIs of the exec requests of the gate to the pod, each once, from the API server's audit log.
 fn asked_of_the_pod(gated: &Gated) -> Result<Vec<String>> {
     let log = std::fs::read_to_string(gated.cluster.state_dir().join("audit.log"))?;
     let events = log

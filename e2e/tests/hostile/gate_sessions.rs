@@ -1,4 +1,4 @@
-//! What is sent through an open session of the gate's, how many there are, and staying in after the end.
+//! Input through open sessions of the gate, the number of sessions, and sessions that should outlast the grant.
 
 use std::time::Duration;
 
@@ -18,25 +18,26 @@ use crate::port::memory;
 use crate::record::counted;
 
 const A_MINUTE: Duration = Duration::from_secs(60);
-/// How much more memory the gate may have after something large than before, in MiB.
+/// Maximum growth of the gate's memory after a large input, in MiB.
 const ROOM: u64 = 32;
 
-/// Talking on channels that there are not: nothing comes of it for anybody else, and the session ends at the latest
-/// when the client goes.
+/// Sending input on channels that do not exist: no other session is affected, and the session ends at the latest when
+/// the client disconnects.
 #[tokio::test]
 async fn channels_that_there_are_not() -> Result<()> {
     let gated = Gated::set("channels").await?;
     for channel in [5, 77, 254] {
         let mut wire = gated.session("alice", "mine", &gated.pod).await?;
         wire.hears(b"here\n").await?;
-        // Whether the kubelet's side closes then or goes on is its own affair.
+        // The kubelet may close the session at this point or keep it open.
         let _ = wire.says(message(channel, "hello")).await;
     }
     until_all_sessions_ended(&gated).await?;
     gets_in(&gated, "alice", "mine", &gated.pod).await
 }
 
-/// A frame that says it has a GiB, and much of it: the gate keeps none of it, and others get in meanwhile.
+/// A frame that declares a length of 1 GiB, and a large part of its content: the gate stores none of it, and another
+/// session opens at the same time.
 #[tokio::test]
 async fn a_frame_of_a_gigabyte() -> Result<()> {
     let gated = Gated::set("gigabyte").await?;
@@ -45,7 +46,7 @@ async fn a_frame_of_a_gigabyte() -> Result<()> {
     let before = memory(&gated.gate.process)?;
     wire.says(frame_head(1 << 30)).await?;
     for _ in 0..64 {
-        // The API server closes a connection on which a frame is too large.
+        // The API server closes a connection with a frame that is too large.
         if wire.says(vec![0; 1 << 20]).await.is_err() {
             break;
         }
@@ -56,8 +57,7 @@ async fn a_frame_of_a_gigabyte() -> Result<()> {
     Ok(())
 }
 
-/// Reading nothing of an output without end: the gate keeps a buffer of it, and the session ends with its grant all
-/// the same.
+/// Reading nothing of an endless output: the gate buffers a limited part of it, and the session ends with its grant.
 #[tokio::test]
 async fn a_reader_that_reads_nothing() -> Result<()> {
     let gated = Gated::lasting("reader", "20s").await?;
@@ -83,8 +83,8 @@ async fn a_reader_that_reads_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Several hundred connections to the gate's port that say nothing: they make way for each other, and others get in
-/// meanwhile.
+/// Several hundred connections to the gate's port without any data: users still open sessions, and the gate's memory
+/// stays limited.
 #[tokio::test]
 async fn connections_that_say_nothing() -> Result<()> {
     let gated = Gated::set("silent").await?;
@@ -100,8 +100,8 @@ async fn connections_that_say_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Opening more sessions than one user may have: one more is refused with what to do, others get in, and so does
-/// the user who closes one.
+/// Opening more sessions than one user may have: the gate denies one more with 429 and names the flag of the limit.
+/// Other users open sessions, and so does this user after closing one.
 #[tokio::test]
 async fn more_sessions_than_one_may_have() -> Result<()> {
     let gated = Gated::set("many").await?;
@@ -125,7 +125,7 @@ async fn more_sessions_than_one_may_have() -> Result<()> {
     gets_in(&gated, "bob", "bobs", &pod).await
 }
 
-/// A protocol of WebSockets that nobody speaks: no session is opened.
+/// Opening a session with an unknown WebSocket protocol: no session opens.
 #[tokio::test]
 async fn unknown_websocket_protocol_is_refused() -> Result<()> {
     let gated = Gated::set("protocol").await?;
@@ -144,8 +144,8 @@ async fn unknown_websocket_protocol_is_refused() -> Result<()> {
     gets_in(&gated, "alice", "mine", &gated.pod).await
 }
 
-/// Going on with the pod that has the name now, a StatefulSet's pod having been replaced: what is open ends, and
-/// nothing opens.
+/// Reusing a grant for a StatefulSet's pod after another pod with the same name replaces it: the open session ends,
+/// and no new one opens.
 #[tokio::test]
 async fn a_pod_that_was_replaced() -> Result<()> {
     let gated = Gated::set("replaced").await?;
@@ -171,8 +171,8 @@ async fn a_pod_that_was_replaced() -> Result<()> {
     Ok(())
 }
 
-/// Opening sessions while the grant is being revoked, between the decision and the first byte: each is refused or
-/// cut, and none goes on.
+/// Opening sessions while the grant is being revoked, between the decision and the first byte: the gate denies or
+/// ends each, and none continues.
 #[tokio::test]
 async fn a_grant_that_is_revoked_while_a_session_opens() -> Result<()> {
     let gated = Gated::set("revoked").await?;
@@ -201,8 +201,8 @@ async fn a_grant_that_is_revoked_while_a_session_opens() -> Result<()> {
     Ok(())
 }
 
-/// Breaking off in the middle of the handshake and of messages, again and again: what was taken is given back, and
-/// as many sessions as before can be opened.
+/// Disconnecting from as many sessions as one user may have, half of them in the middle of a message: every session
+/// ends, and the user opens another one.
 #[tokio::test]
 async fn sessions_that_break_off() -> Result<()> {
     let gated = Gated::set("broken").await?;
@@ -217,7 +217,7 @@ async fn sessions_that_break_off() -> Result<()> {
     gets_in(&gated, "bob", "bobs", &pod).await
 }
 
-/// Waits until every session that the webhook let open in the namespace has its end on record.
+/// Waits until the audit trail has the end of every session that the webhook allowed in the namespace.
 async fn until_all_sessions_ended(gated: &Gated) -> Result<()> {
     let of_it = |records: Vec<Record>, actions: &[Action]| {
         let mut records = records;

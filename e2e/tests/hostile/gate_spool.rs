@@ -1,4 +1,4 @@
-//! The disk on which the gate has recordings of all users until they are stored.
+//! The spool on which the gate keeps the recordings of all users until they are stored.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -12,12 +12,13 @@ use oz_trail::Action;
 use crate::gating::{Gated, REQUIRED, SPOOL, gets_in};
 
 const MINUTES: Duration = Duration::from_secs(240);
-/// A template by which a session is recorded as long as that is possible.
+/// A template with recordings that are offered, not required.
 const OFFERED: &str = "offered";
 
-/// Filling the gate's disk with output that cannot be packed while recordings cannot be stored, so that sessions of others
-/// end, or one's own are not recorded any more: beyond an eighth of it, one's own sessions are slowed down and no other
-/// opens, whatever the template says. Others' go on, and everything is recorded when the store is back.
+/// Filling the gate's spool with incompressible output while recordings cannot be stored, to end the sessions of
+/// other users or to stop the recording of further sessions: above an eighth of the spool, the gate slows down the
+/// sessions of this user and denies this user new ones under every template. Other users' sessions continue. The gate
+/// stores every recording when the store is available again.
 #[tokio::test]
 async fn spool_that_one_user_fills_slows_down_that_user_alone() -> Result<()> {
     let gated = Gated::recorded_alone("filling").await?;
@@ -38,7 +39,7 @@ async fn spool_that_one_user_fills_slows_down_that_user_alone() -> Result<()> {
     std::fs::rename(&store, &away)?;
     std::fs::write(&store, "in the way")?;
     let filled = filled(&gated, &other, &bobs).await;
-    // Others store there after this.
+    // Other tests store recordings there after this one.
     std::fs::remove_file(&store)?;
     std::fs::rename(&away, &store)?;
     let mut printing = filled?;
@@ -62,7 +63,8 @@ async fn spool_that_one_user_fills_slows_down_that_user_alone() -> Result<()> {
     Ok(())
 }
 
-/// Fills the share of alice, who goes on printing, and sees what comes of it for her and for bob.
+/// Fills alice's share of the spool with a session that continues to print, and checks the effect for her and for
+/// bob.
 async fn filled(gated: &Gated, other: &str, bobs: &str) -> Result<Child> {
     let much = "head -c 6291456 /dev/urandom | base64";
     let command = ["exec", &gated.pod, "--", "sh", "-c", much];
@@ -76,7 +78,7 @@ async fn filled(gated: &Gated, other: &str, bobs: &str) -> Result<Child> {
     .await?;
     for (request, pod) in [("mine", gated.pod.as_str()), ("other", other)] {
         let command = ["exec", pod, "--", "true"];
-        // What is packed takes less, and gives room for a moment; a session that opens then lasts until the store is back.
+        // Compression frees space for a moment. A session that opens then lasts until the store is available again.
         let why = eventually("alice to be kept out", MINUTES, async || {
             let output = run_for_a_while(&gated.through_gate("alice", request, &command))?;
             Ok(output.and_then(|output| refusal(&output)))
@@ -92,7 +94,7 @@ async fn filled(gated: &Gated, other: &str, bobs: &str) -> Result<Child> {
     Ok(printing)
 }
 
-/// What a line of the page of metrics says.
+/// Returns the value of a metric from the metrics page.
 async fn metric(gated: &Gated, name: &str) -> Result<f64> {
     let page = gated.gate.metrics().await?;
     let mut lines = page.lines().filter_map(|line| line.strip_prefix(name));

@@ -1,5 +1,5 @@
-//! The gate beside the oz of this process, a grant that goes through it, and requests that are written by hand:
-//! clients correct what somebody who means harm would not.
+//! Runs the gate next to the oz of this process, and provides a grant through the gate and handwritten requests:
+//! standard clients correct input that an attacker would send.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -24,43 +24,43 @@ use tokio_rustls::client::TlsStream;
 use crate::Stage;
 
 static GATE: OnceCell<(Gate, RecordingStore)> = OnceCell::const_new();
-/// What is recorded of a session that must be.
+/// The recording settings of a session that must be recorded.
 pub(crate) const REQUIRED: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Required,
     input: RecordedInput::Echoed,
     non_interactive: None,
 };
-/// How many bytes of recordings the gate has on its disk at most, here.
+/// Maximum size of the gate's spool in these tests, in bytes.
 pub(crate) const SPOOL: u32 = 16 << 20;
-/// How many sessions one user has at once here.
+/// Maximum number of open sessions of one user in these tests.
 pub(crate) const PER_USER: usize = 12;
 
-/// A namespace in which alice has a grant that goes through the gate, by request `mine`.
+/// A namespace in which alice has a grant through the gate, by the request `mine`.
 pub(crate) struct Gated {
     pub(crate) stage: Stage,
     pub(crate) gate: &'static Gate,
-    /// Where it keeps recordings.
+    /// The store in which the gate keeps recordings.
     pub(crate) recordings: &'static RecordingStore,
     pub(crate) pod: String,
 }
 
 impl Gated {
-    /// For long enough.
+    /// Sets up a grant of 10 minutes.
     pub(crate) async fn set(name: &str) -> Result<Self> {
         Self::lasting(name, "10m").await
     }
 
-    /// For so long.
+    /// Sets up a grant of this duration.
     pub(crate) async fn lasting(name: &str, duration: &str) -> Result<Self> {
         Self::by(&gate_template(), name, duration).await
     }
 
-    /// By a template that has every session recorded.
+    /// Sets up a grant by a template that requires a recording of every session.
     pub(crate) async fn recorded(name: &str) -> Result<Self> {
         Self::by(&recording_template(REQUIRED), name, "10m").await
     }
 
-    /// As [`Gated::recorded`], with nobody beside it.
+    /// Sets up a grant as [`Gated::recorded`] does, without concurrent tests.
     pub(crate) async fn recorded_alone(name: &str) -> Result<Self> {
         let template = recording_template(REQUIRED);
         Self::on(Stage::alone(name).await?, &template, "10m").await
@@ -96,7 +96,7 @@ impl Gated {
         })
     }
 
-    /// Name of a grant's pod, of a request of bob's.
+    /// Grants a request of bob, and returns the name of its pod.
     pub(crate) async fn of_bob(&self, request: &str) -> Result<String> {
         let bob = self.requests("bob").await?;
         let asked = bob.granted(&exec_request(request, GATED, "10m")).await?;
@@ -104,34 +104,34 @@ impl Gated {
         Ok(asked.pod())
     }
 
-    /// What is behind a request's address.
+    /// Returns a path behind the address of a request.
     pub(crate) fn behind(&self, request: &str, rest: &str) -> String {
         format!("{}{rest}", prefix(self.name(), request))
     }
 
-    /// A pod, or something of it, behind alice's request.
+    /// Returns the path of a pod, or of a subresource of it, behind alice's request.
     pub(crate) fn of_pod(&self, pod: &str, rest: &str) -> String {
         let pods = format!("/api/v1/namespaces/{}/pods/{pod}{rest}", self.name());
         self.behind("mine", &pods)
     }
 
-    /// Another pod of the workload than the one that was granted.
+    /// Returns another pod of the workload than the one in the grant.
     pub(crate) fn other_pod(&self) -> Result<String> {
         let names = self.pods.iter().filter_map(|pod| pod.metadata.name.clone());
         let mut others = names.filter(|name| *name != self.pod);
         others.next().context("one pod")
     }
 
-    /// The API server's answer to a request of a user's.
+    /// Sends a request as a user to the API server, and returns the response.
     pub(crate) async fn asked(&self, user: &str, request: &Written<'_>) -> Result<(u16, String)> {
         let mut wire = Wire::to_api_server(self, user).await?;
-        // A server that refuses a request need not read all of it: it may answer and close before.
+        // A server that denies a request need not read all of it. It may respond and close the connection first.
         let _refused_early = wire.says(request.bytes()).await;
         let answer = wire.rest().await?;
         Ok((code(&answer)?, answer))
     }
 
-    /// That a request of alice's for this path is refused, for this reason of the gate's.
+    /// Checks that the gate denies a request of alice for this path with this reason.
     pub(crate) async fn refuses(&self, path: &str, reason: &str) -> Result<()> {
         let (code, answer) = self.asked("alice", &Written::get(path)).await?;
         let because = format!("\"reason\":\"{reason}\"");
@@ -140,7 +140,7 @@ impl Gated {
         Ok(())
     }
 
-    /// An open session of a user's, on channels over a WebSocket.
+    /// Opens a session of a user, on the channels of a WebSocket.
     pub(crate) async fn session(&self, user: &str, request: &str, pod: &str) -> Result<Wire> {
         let command = "command=sh&command=-c&command=echo+here;exec+cat";
         let path = format!(
@@ -166,7 +166,8 @@ impl Deref for Gated {
     }
 }
 
-/// Waits until somebody gets into a pod by their request: rights arrive a moment after the grant.
+/// Waits until a user can connect to a pod by the user's request. The API server applies the rights a moment after
+/// the grant.
 pub(crate) async fn gets_in(scene: &Scene, user: &str, request: &str, pod: &str) -> Result<()> {
     let command = ["exec", pod, "--", "true"];
     eventually(
@@ -183,7 +184,7 @@ pub(crate) async fn gets_in(scene: &Scene, user: &str, request: &str, pod: &str)
     .await
 }
 
-/// A request as it is written.
+/// A request with exactly the bytes to send.
 #[derive(Clone, Debug)]
 pub(crate) struct Written<'a> {
     method: &'a str,
@@ -213,19 +214,19 @@ impl<'a> Written<'a> {
         self
     }
 
-    /// With what follows the head, whatever the headers say of it.
+    /// Adds a body, regardless of the headers.
     pub(crate) fn body(mut self, body: &'a str) -> Self {
         self.body = body;
         self
     }
 
-    /// Going over to another protocol, as the headers say.
+    /// Keeps the connection open for a switch to another protocol, which the headers name.
     pub(crate) fn switching(mut self) -> Self {
         self.goes_on = true;
         self
     }
 
-    /// Asking for a WebSocket that speaks this.
+    /// Requests a WebSocket with this subprotocol.
     pub(crate) fn upgrading(mut self, protocol: &'a str) -> Self {
         self.goes_on = true;
         self.header("connection", "Upgrade")
@@ -250,22 +251,22 @@ impl<'a> Written<'a> {
     }
 }
 
-/// The code of an answer.
+/// Returns the status code of a response.
 pub(crate) fn code(answer: &str) -> Result<u16> {
     let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
     code.with_context(|| format!("no answer: {answer:?}"))
 }
 
-/// A connection that speaks HTTP/1.1, or what it was made to.
+/// A connection over TLS that carries HTTP/1.1 or the protocol that it was upgraded to.
 pub(crate) struct Wire(TlsStream<TcpStream>);
 
 impl Wire {
-    /// To the API server, as this user.
+    /// Connects to the API server as this user.
     pub(crate) async fn to_api_server(scene: &Scene, user: &str) -> Result<Self> {
         Self::connect(&config_of(scene, user).await?).await
     }
 
-    /// Straight to the gate, with the certificate of this user of the cluster's, if one is named.
+    /// Connects directly to the gate, with the certificate of this user of the cluster if one is named.
     pub(crate) async fn to_gate(gated: &Gated, user: Option<&str>) -> Result<Self> {
         let address = format!("https://{}", gated.gate.serving).parse()?;
         let mut config = match user {
@@ -295,7 +296,7 @@ impl Wire {
         Ok(self.0.flush().await?)
     }
 
-    /// The head of an answer.
+    /// Reads the head of a response.
     pub(crate) async fn head(&mut self) -> Result<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -326,7 +327,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Everything until the other side has closed; one that breaks off has.
+    /// Reads until the other side closes the connection, in order or abruptly.
     pub(crate) async fn rest(&mut self) -> Result<String> {
         let mut all = Vec::new();
         let read = self.0.read_to_end(&mut all);
@@ -341,7 +342,7 @@ async fn config_of(scene: &Scene, user: &str) -> Result<Config> {
     Ok(Config::from_custom_kubeconfig(theirs, &KubeConfigOptions::default()).await?)
 }
 
-/// A frame with this first byte, masked with zeros.
+/// Returns a frame with this first byte, masked with zeros.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = frame_head(payload.len() as u64);
     bytes[0] = first;
@@ -349,7 +350,7 @@ pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The head of a frame of binary data with a payload of this length, which is masked with zeros.
+/// Returns the head of a frame of binary data with a payload of this length, masked with zeros.
 pub(crate) fn frame_head(length: u64) -> Vec<u8> {
     let mut head = vec![0x82, 0x80 | 127];
     head.extend(length.to_be_bytes());
@@ -357,7 +358,7 @@ pub(crate) fn frame_head(length: u64) -> Vec<u8> {
     head
 }
 
-/// A message on a channel.
+/// Returns a message on a channel.
 pub(crate) fn message(channel: u8, text: &str) -> Vec<u8> {
     let mut bytes = frame_head(text.len() as u64 + 1);
     bytes.push(channel);

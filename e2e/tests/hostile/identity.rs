@@ -1,4 +1,4 @@
-//! Being somebody else.
+//! Impersonation of other users.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::{SYSTEM, Stage};
 
-/// Writing the stamp oneself: it is overwritten with who really asks.
+/// Writing the stamp oneself: the webhook overwrites it with the authenticated user.
 #[tokio::test]
 async fn a_stamp_that_is_brought_along() -> Result<()> {
     let stage = Stage::set("brought").await?;
@@ -38,7 +38,8 @@ async fn a_stamp_that_is_brought_along() -> Result<()> {
     Ok(())
 }
 
-/// Changing the stamp of a request that exists: it is immutable, also for administrators.
+/// Changing the stamp of an existing request, also as an administrator: the API server denies it, because the stamp is
+/// immutable.
 #[tokio::test]
 async fn a_stamp_that_is_edited() -> Result<()> {
     let stage = Stage::set("edited").await?;
@@ -55,7 +56,7 @@ async fn a_stamp_that_is_edited() -> Result<()> {
     Ok(())
 }
 
-/// Acting as alice (`--as`) without the right to impersonate: the API server refuses.
+/// Acting as alice (`--as`) without the right to impersonate: the API server denies it.
 #[tokio::test]
 async fn impersonation_without_right_is_refused() -> Result<()> {
     let stage = Stage::set("as").await?;
@@ -64,8 +65,8 @@ async fn impersonation_without_right_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Naming a group with `--as-group` and only the right to impersonate users: refused; and with the
-/// user alone come none of their groups, so templates that let groups in do not let them in.
+/// Impersonating a user with a group (`--as-group`), with the right to impersonate users only: the API server denies
+/// the group, and the user without groups is in no group of a template.
 #[tokio::test]
 async fn escalating_through_impersonated_groups() -> Result<()> {
     let stage = Stage::set("groups").await?;
@@ -103,8 +104,8 @@ async fn escalating_through_impersonated_groups() -> Result<()> {
     Ok(())
 }
 
-/// What this user, who says to be alice and in these groups, is told when they make a request. As kubectl
-/// says it, without the look around that it has first, in which answers get lost.
+/// Creates a request as `user`, who impersonates alice and these groups, and returns the denial. It posts the request
+/// directly, because kubectl's discovery calls hide the response.
 async fn create_as_alice(stage: &Stage, user: &str, groups: &[&str]) -> Result<String> {
     let uri = format!(
         "/apis/crds.wizardofoz.co/v1alpha1/namespaces/{}/execaccessrequests",
@@ -121,8 +122,8 @@ async fn create_as_alice(stage: &Stage, user: &str, groups: &[&str]) -> Result<S
     refused(client.request_text(request.body(body)?).await)
 }
 
-/// Asking as a service account where the template does not allow any: denied, also if one of its
-/// groups is allowed.
+/// Requesting access as a service account by a template that allows no service account: the webhook denies it, also if
+/// the template allows one of the account's groups.
 #[tokio::test]
 async fn a_service_account_where_none_is_allowed() -> Result<()> {
     let stage = Stage::set("account").await?;
@@ -142,7 +143,7 @@ async fn a_service_account_where_none_is_allowed() -> Result<()> {
     Ok(())
 }
 
-/// Headers in which proxies tell API servers who somebody is: ignored, without the proxy's
+/// Sending the headers in which a proxy names the user: the API server ignores them without the proxy's client
 /// certificate.
 #[tokio::test]
 async fn proxy_headers_without_proxy_certificate_are_ignored() -> Result<()> {
@@ -163,9 +164,9 @@ async fn proxy_headers_without_proxy_certificate_are_ignored() -> Result<()> {
     Ok(())
 }
 
-/// Bringing a genuine stamp of alice's while the webhook is out of the path (which takes an
-/// administrator): refused on another name, spec, namespace or kind, on the request's own name once
-/// it was seen there, and later than 20 s.
+/// Reusing a genuine stamp of alice after an administrator removed the webhook and the admission policies: the operator
+/// denies the request if its name, namespace, kind or spec differs, if it has seen the stamp before, or if the stamp
+/// and the creation of the request are more than 20 seconds apart.
 #[tokio::test]
 async fn a_stamp_that_is_replayed() -> Result<()> {
     let mut place = SYSTEM.write().await;
@@ -222,7 +223,7 @@ async fn a_stamp_that_is_replayed() -> Result<()> {
     let status = pods.phase("named", Phase::Denied).await?;
     assert!(conditions_line(&status).contains("StampOfAnotherRequest"));
 
-    // Under its own name, once it is free.
+    // The stamp on a request with the original name, after the original is deleted.
     let free = async || {
         alice
             .api()
@@ -240,7 +241,7 @@ async fn a_stamp_that_is_replayed() -> Result<()> {
     free().await?;
     denied(&mallory, &copy("named"), "StampReplayed").await?;
     free().await?;
-    // A process that has just been started remembers nothing: then age is what tells.
+    // A new process does not remember the stamp, so the age of the stamp decides.
     system.operator.process.kill9();
     let _operator = Operator::start(cluster, &Options::default()).await?;
     let old = stamped + MAX_DISTANCE + SignedDuration::from_secs(2);
@@ -252,8 +253,8 @@ async fn a_stamp_that_is_replayed() -> Result<()> {
     Ok(())
 }
 
-/// Writing another's genuine stamp on a request that was granted, while the webhook is out of the path
-/// (which takes an administrator): the grant is revoked.
+/// Writing another user's genuine stamp on a granted request after an administrator removed the webhook and the
+/// admission policies: the operator revokes the grant.
 #[tokio::test]
 async fn a_stamp_that_is_exchanged_after_the_grant() -> Result<()> {
     let mut place = SYSTEM.write().await;
@@ -288,8 +289,8 @@ async fn a_stamp_that_is_exchanged_after_the_grant() -> Result<()> {
 const BINDINGS: &str = "transientrolebindings";
 const SOON: Duration = Duration::from_secs(60);
 
-/// Deleting the transient binding of somebody else, with every right that asking for bindings takes: refused. Whoever may
-/// `revoke` deletes it, and is recorded with the requester's name.
+/// Deleting another user's transient binding with every right that a requester needs: the webhook denies it; a user
+/// with the verb `revoke` deletes it, and the audit record names that user and the requester.
 #[tokio::test]
 async fn binding_of_another_user_is_deleted_with_right_to_revoke_only() -> Result<()> {
     let stage = Stage::set("others-binding").await?;
@@ -330,7 +331,7 @@ async fn binding_of_another_user_is_deleted_with_right_to_revoke_only() -> Resul
                 "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role.name_any(),
             },
             "subjects": [{"kind": "User", "name": "alice"}],
-            // oz may not bind this role, and need not: the window has not opened.
+            // oz may not bind this role, and does not need to, because the window has not opened.
             "validFrom": Timestamp::now() + SignedDuration::from_hours(1),
             "duration": "10m",
         },

@@ -1,4 +1,4 @@
-//! Getting round a lock, or making one that does something else than it says.
+//! Evading a lock, or creating a lock that has another effect than it states.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -18,14 +18,14 @@ fn locks(client: &Client) -> Api<AccessLock> {
     Api::all(client.clone())
 }
 
-/// A lock that is called like the stage.
+/// Returns a lock with the name of the stage.
 fn lock(stage: &Stage, target: &Value) -> serde_json::Result<AccessLock> {
     serde_json::from_value(json!({
         "metadata": {"name": stage.name()}, "spec": {"target": target, "reason": "stolen laptop"},
     }))
 }
 
-/// What comes of making one whose spec is this, as the administrator.
+/// Creates a lock with this spec as the administrator, and returns the response.
 async fn made(stage: &Stage, spec: Value) -> Result<kube::Result<AccessLock>> {
     let lock = serde_json::from_value(json!({"metadata": {"name": stage.name()}, "spec": spec}))?;
     Ok(locks(&stage.admin)
@@ -33,7 +33,7 @@ async fn made(stage: &Stage, spec: Value) -> Result<kube::Result<AccessLock>> {
         .await)
 }
 
-/// A user of this stage alone, of a group of this stage alone, who may lock and unlock.
+/// Creates a user and a group for this stage alone, with the right to lock and unlock; returns the group and a client.
 async fn keeper(stage: &Stage) -> Result<(String, Client)> {
     let user = format!("keeper-{}", stage.name());
     let group = format!("keepers-{}", stage.name());
@@ -55,7 +55,7 @@ async fn keeper(stage: &Stage) -> Result<(String, Client)> {
     Ok((group, client))
 }
 
-/// Tries to be rid of a lock that names whoever tries.
+/// Tries to remove, shorten and change a lock as a user that the lock covers, and checks each denial.
 async fn cannot_be_rid_of_it(stage: &Stage, target: &Value, keeper: &Client) -> Result<()> {
     let by_admin = locks(&stage.admin);
     let locks = locks(keeper);
@@ -88,8 +88,9 @@ async fn cannot_be_rid_of_it(stage: &Stage, target: &Value, keeper: &Client) -> 
     Ok(())
 }
 
-/// Removing or shortening a lock on oneself with the role that may lock and unlock, one by one, all at once, or through
-/// the garbage collector: refused, and somebody who mends clusters removes it.
+/// Removing or shortening a lock on oneself with the right to lock and unlock, individually, as a collection, or
+/// through the garbage collector: the admission policy denies it; a user in a group that repairs clusters removes the
+/// lock.
 #[tokio::test]
 async fn removing_ones_own_lock() -> Result<()> {
     let stage = Stage::set("own-lock").await?;
@@ -98,7 +99,7 @@ async fn removing_ones_own_lock() -> Result<()> {
     cannot_be_rid_of_it(&stage, &target, &client).await
 }
 
-/// The same with a lock on a group that one is in: refused.
+/// Removing or shortening a lock on one's own group: the admission policy denies it.
 #[tokio::test]
 async fn removing_the_lock_of_ones_group() -> Result<()> {
     let stage = Stage::set("group-lock").await?;
@@ -106,7 +107,7 @@ async fn removing_the_lock_of_ones_group() -> Result<()> {
     cannot_be_rid_of_it(&stage, &json!({"group": group}), &client).await
 }
 
-/// Having a lock go with something else that is deleted, by an owner reference from the beginning: refused.
+/// Creating a lock with an owner reference, so that the garbage collector deletes it: the API server denies it.
 #[tokio::test]
 async fn a_lock_with_an_owner() -> Result<()> {
     let stage = Stage::set("owned-lock").await?;
@@ -122,8 +123,8 @@ async fn a_lock_with_an_owner() -> Result<()> {
     Ok(())
 }
 
-/// Turning a lock on another user, giving it another reason, or letting emergencies through it, as an administrator:
-/// refused; until when it holds can be changed.
+/// Changing the target, the reason or the emergency exception of a lock, as an administrator: the API server denies it;
+/// only `until` can be changed.
 #[tokio::test]
 async fn a_lock_that_is_edited() -> Result<()> {
     let stage = Stage::set("edited-lock").await?;
@@ -149,7 +150,7 @@ async fn a_lock_that_is_edited() -> Result<()> {
     Ok(())
 }
 
-/// A lock with a reason of 1 MiB, which everybody would be told who is locked out: refused.
+/// A lock with a reason of 1 MiB, which every denied user would receive: the API server denies it.
 #[tokio::test]
 async fn a_lock_with_a_reason_of_a_mebibyte() -> Result<()> {
     let stage = Stage::set("long-reason").await?;
@@ -160,7 +161,8 @@ async fn a_lock_with_a_reason_of_a_mebibyte() -> Result<()> {
     Ok(())
 }
 
-/// A lock without a reason, or with one that is blank or turns the direction of what is read: refused.
+/// A lock without a reason, or with a blank reason, or with bidirectional or control characters in it: the API server
+/// denies it.
 #[tokio::test]
 async fn a_lock_without_a_reason() -> Result<()> {
     let stage = Stage::set("no-reason").await?;
@@ -173,7 +175,8 @@ async fn a_lock_without_a_reason() -> Result<()> {
     Ok(())
 }
 
-/// A lock until a thousand years from now, or until an instant that is over: refused, one that is to last has no until.
+/// A lock until an instant in a thousand years, until a past instant, or until an invalid instant: the API server
+/// denies it; a permanent lock omits `until`.
 #[tokio::test]
 async fn a_lock_until_a_thousand_years_from_now() -> Result<()> {
     let stage = Stage::set("until").await?;
@@ -186,7 +189,8 @@ async fn a_lock_until_a_thousand_years_from_now() -> Result<()> {
     Ok(())
 }
 
-/// A lock on `alice*`, or on a namespace or template with a wildcard, which would lock nobody: refused.
+/// A lock with a wildcard in the user, group, namespace or template, such as `alice*`, which would match no object: the
+/// API server denies it.
 #[tokio::test]
 async fn a_lock_on_a_pattern() -> Result<()> {
     let stage = Stage::set("pattern").await?;
@@ -205,8 +209,8 @@ async fn a_lock_on_a_pattern() -> Result<()> {
     Ok(())
 }
 
-/// A lock on a name that only looks like alice's: with letters that nobody sees it is refused, with a letter of another
-/// alphabet it is about that name, and alice gets in.
+/// A lock on a name that looks like alice's: with a blank or invisible characters it is denied; with a letter of
+/// another alphabet it locks another user, and alice is granted access.
 #[tokio::test]
 async fn a_lock_on_a_name_that_looks_like_another() -> Result<()> {
     let stage = Stage::set("lookalike").await?;
@@ -223,7 +227,7 @@ async fn a_lock_on_a_name_that_looks_like_another() -> Result<()> {
     Ok(())
 }
 
-/// A lock on two targets, which could be read as both or as either, or on none: refused.
+/// A lock on two targets, which is ambiguous, or on no target: the API server denies it.
 #[tokio::test]
 async fn a_lock_on_two_targets_or_on_none() -> Result<()> {
     let stage = Stage::set("targets").await?;
@@ -239,8 +243,8 @@ async fn a_lock_on_two_targets_or_on_none() -> Result<()> {
     Ok(())
 }
 
-/// Going on with what waited when a lock was made, while the webhook is down: the operator refuses it, and ends what
-/// was granted; only who mends clusters removes the lock then.
+/// Creating a lock while the webhook is down: the operator denies pending requests and revokes grants; only a user in a
+/// group that repairs clusters removes the lock.
 #[tokio::test]
 async fn a_lock_while_the_webhook_is_down() -> Result<()> {
     let mut stage = Stage::alone("down-lock").await?;
@@ -282,15 +286,15 @@ async fn a_lock_while_the_webhook_is_down() -> Result<()> {
     locks(&stage.admin)
         .delete(stage.name(), &DeleteParams::default())
         .await?;
-    // Whoever comes next starts oz again.
+    // The next test starts oz again.
     if let Held::Alone(system) = &mut stage.system {
         drop(system.take());
     }
     Ok(())
 }
 
-/// Locking oz's own namespace or every service account, so that oz sees no more whether requests are stamped: made, and
-/// oz goes on as it was.
+/// Locking oz's own namespace, so that the operator no longer verifies that requests are stamped: the lock is created,
+/// and requests are granted as before.
 #[tokio::test]
 async fn a_lock_on_oz_itself() -> Result<()> {
     let stage = Stage::set("oz-lock").await?;

@@ -1,6 +1,5 @@
-//! With every process of oz dead and its webhooks out of the path of requests: what its policies refuse
-//! all the same. Carol is an administrator who is in no group that mends clusters; what she does
-//! otherwise goes on.
+//! Denials by the admission policies while all processes of oz are stopped and its webhooks are unregistered. Carol is
+//! an administrator who is in no group that repairs clusters; the policies permit her other actions.
 
 use std::time::Duration;
 
@@ -22,11 +21,11 @@ use tokio::sync::RwLockWriteGuard;
 
 use crate::SYSTEM;
 
-/// What the policy says of names, and of a label, that are for Roles of grants.
+/// The message of the admission policy about names, and a label, that are reserved for Roles of grants.
 const RESERVED: &str = "reserved for Roles that oz makes";
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// A scene in a cluster where nothing of oz runs. As long as this is there, nothing of it is started.
+/// A scene in a cluster without processes of oz. No test starts one while this value exists.
 pub(crate) struct Ruin {
     _stopped: RwLockWriteGuard<'static, Option<System>>,
     pub(crate) scene: Scene,
@@ -62,7 +61,7 @@ impl Ruin {
         Ok(ruin)
     }
 
-    /// Objects of the scene, as carol.
+    /// Returns the API for objects of the scene, as carol.
     pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
@@ -70,7 +69,7 @@ impl Ruin {
         Api::namespaced(self.carol.clone(), self.scene.name())
     }
 
-    /// A request of carol's with a stamp that only looks like one.
+    /// Creates a request of carol with a stamp that has the right form and no valid seal.
     async fn request(&self, name: &str) -> Result<Asked> {
         let mut request: ExecAccessRequest = exec_request(name, TEMPLATE, "5m");
         request.metadata.annotations = Some(stamped("carol"));
@@ -80,7 +79,7 @@ impl Ruin {
     }
 }
 
-/// Forging a record of the audit trail while nothing of oz runs: refused.
+/// Forging an audit record while oz is down: the admission policy denies it.
 #[tokio::test]
 async fn forged_audit_record_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("forged").await?;
@@ -93,8 +92,8 @@ async fn forged_audit_record_is_refused_while_oz_is_down() -> Result<()> {
     Ok(())
 }
 
-/// Deleting the records of the audit trail, one or all, or changing the labels of one, while nothing of
-/// oz runs: refused.
+/// Deleting one audit record or all of them, or changing the labels of one, while oz is down: the admission policy
+/// denies it.
 #[tokio::test]
 async fn deletion_of_audit_records_is_refused_while_oz_is_down() -> Result<()> {
     let stage = crate::Stage::set("recorded").await?;
@@ -118,7 +117,7 @@ async fn deletion_of_audit_records_is_refused_while_oz_is_down() -> Result<()> {
     Ok(())
 }
 
-/// Writing the status of a request, which says until when it lasts, while nothing of oz runs: refused.
+/// Writing the expiry into the status of a request while oz is down: the admission policy denies it.
 #[tokio::test]
 async fn status_change_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("ruin-status").await?;
@@ -133,8 +132,8 @@ async fn status_change_is_refused_while_oz_is_down() -> Result<()> {
     Ok(())
 }
 
-/// Changing the stamp of a request, or who it says asked, while nothing of oz runs: refused; other
-/// annotations may be written, and the request may be deleted.
+/// Changing the stamp of a request or its annotation with the requester, while oz is down: the admission policy denies
+/// it; other annotations may be written, and the request may be deleted.
 #[tokio::test]
 async fn stamp_change_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("restamped").await?;
@@ -154,8 +153,8 @@ async fn stamp_change_is_refused_while_oz_is_down() -> Result<()> {
     Ok(())
 }
 
-/// Creating a request while no webhook stamps it, without a stamp or with one that names somebody else:
-/// refused.
+/// Creating a request without a stamp, or with a stamp that names another user, while oz is down: the admission policy
+/// denies it.
 #[tokio::test]
 async fn unstamped_or_forged_request_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("brought").await?;
@@ -173,8 +172,8 @@ async fn unstamped_or_forged_request_is_refused_while_oz_is_down() -> Result<()>
     Ok(())
 }
 
-/// Binding somebody to the Role of a request's grant, by a new RoleBinding, while nothing of oz runs:
-/// refused; another Role may be bound, whatever oz calls the other objects of the grant.
+/// Binding another user to the Role of a request's grant with a new RoleBinding, while oz is down: the admission policy
+/// denies it; a Role with the name of the grant's other objects may be bound.
 #[tokio::test]
 async fn binding_to_role_of_grant_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("ruin-binding").await?;
@@ -188,8 +187,8 @@ async fn binding_to_role_of_grant_is_refused_while_oz_is_down() -> Result<()> {
     Ok(())
 }
 
-/// Binding to the Role of a request's grant by a RoleBinding of 1.4 MB, six times as large in a review,
-/// so that no webhook of a smaller limit ever sees it: refused.
+/// Binding to the Role of a request's grant with a RoleBinding of 1.4 MB, which is six times as large in a review and
+/// exceeds the size limit of webhooks: the admission policy denies it.
 #[tokio::test]
 async fn a_binding_that_is_too_large_for_a_hook() -> Result<()> {
     let ruin = Ruin::of("large-binding").await?;
@@ -201,8 +200,8 @@ async fn a_binding_that_is_too_large_for_a_hook() -> Result<()> {
     Ok(())
 }
 
-/// Making a Role of the name that oz will use, or with the label that its Roles have, while nothing of oz runs:
-/// refused; other Roles may be made, and are not given that label later.
+/// Creating a Role with a name or the label that is reserved for Roles of grants, or adding the label later, while oz
+/// is down: the admission policy denies it; Roles with other names may be created.
 #[tokio::test]
 async fn role_with_name_or_label_of_grant_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("ruin-role").await?;
@@ -227,8 +226,8 @@ async fn role_with_name_or_label_of_grant_is_refused_while_oz_is_down() -> Resul
     Ok(())
 }
 
-/// Adding somebody to the binding of a grant, or rules to its Role, while nothing of oz runs: refused;
-/// both may be deleted, which ends the access.
+/// Adding a subject to the RoleBinding of a grant, or rules to its Role, while oz is down: the admission policy denies
+/// it; both may be deleted, which ends the access.
 #[tokio::test]
 async fn widened_grant_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("widened").await?;
@@ -263,8 +262,9 @@ async fn widened_grant_is_refused_while_oz_is_down() -> Result<()> {
     Ok(())
 }
 
-/// Changing the Role of a grant or its binding while a finalizer keeps it from being deleted, with every right on RBAC
-/// objects: refused, also what takes off the marks of oz; anybody may take the finalizer off.
+/// Changing the Role or RoleBinding of a grant while a finalizer delays its deletion, with every right on RBAC objects:
+/// the admission policy denies it, including changes of oz's labels, annotations and owner references; the same user
+/// may remove the finalizer.
 #[tokio::test]
 async fn a_grant_that_is_being_deleted_is_changed() -> Result<()> {
     const HOLD: &str = "example.test/hold";
@@ -331,9 +331,9 @@ async fn a_grant_that_is_being_deleted_is_changed() -> Result<()> {
     Ok(())
 }
 
-/// Taking the enforcing label off a namespace while nothing of oz runs, by the namespace, its status or
-/// its finalizers, with the right to change those alone: refused; other labels may be written, and an
-/// administrator may take it off.
+/// Removing the enforcing label of a namespace while oz is down, through the namespace, its status or its finalizers,
+/// with rights on these alone: the admission policy denies it; other labels may be written, and an administrator may
+/// remove the label.
 #[tokio::test]
 async fn removal_of_enforcing_label_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = Ruin::of("ruin-label").await?;

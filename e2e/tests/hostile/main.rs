@@ -1,6 +1,5 @@
-//! Attempts to get more than was granted, each with what is expected to come of it, on a real API
-//! server. docs/reference/attempts.md is made from the doc comments: what is tried, and after the
-//! colon what comes of it.
+//! Attempts to get more access than granted, each with its expected result, on a real API server.
+//! docs/reference/attempts.md is generated from the doc comments: the attempt, and the result after the colon.
 
 mod approving;
 mod asked;
@@ -41,10 +40,11 @@ use oz_e2e::{Scene, System};
 use oz_testkit::{Cluster, ClusterOptions};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The oz of this process: shared by all tests but those that stop it.
+/// The oz of this process: all tests share it, except those that stop it.
 static SYSTEM: RwLock<Option<System>> = RwLock::const_new(None);
 
-/// The cluster of this process. Its API server finds Services by their addresses, and so a gate on loopback.
+/// Returns the cluster of this process. Its API server connects to the addresses of Services, and therefore reaches a
+/// gate on loopback.
 async fn cluster() -> Result<&'static Cluster> {
     Cluster::shared_with(ClusterOptions {
         api_server_flags: vec!["--enable-aggregator-routing=false".to_owned()],
@@ -59,7 +59,7 @@ struct Stage {
     scene: Scene,
 }
 
-/// Together with whom it is used.
+/// The guard of oz: shared with other tests, or exclusive.
 enum Held {
     Shared(RwLockReadGuard<'static, Option<System>>),
     Alone(RwLockWriteGuard<'static, Option<System>>),
@@ -72,7 +72,7 @@ impl Stage {
         Ok(Self { system, scene })
     }
 
-    /// One with nobody beside it, for attempts by which others would suffer.
+    /// Returns a stage with exclusive use of oz, for attempts that would disturb other tests.
     async fn alone(prefix: &str) -> Result<Self> {
         let mut system = SYSTEM.write().await;
         let cluster = cluster().await?;
@@ -103,8 +103,8 @@ impl Deref for Stage {
     }
 }
 
-/// A scene, with oz stopped and its hooks still registered. `smaller::start` has it go on, and the place
-/// is where it goes then.
+/// Stops oz and returns a scene; the hooks remain registered. `smaller::start` starts oz again, and the guard stores
+/// it.
 async fn stopped(prefix: &str) -> Result<(RwLockWriteGuard<'static, Option<System>>, Scene)> {
     let mut place = SYSTEM.write().await;
     let cluster = cluster().await?;

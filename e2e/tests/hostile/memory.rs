@@ -1,5 +1,5 @@
-//! Objects as large and as many as the API server takes, against the memory that the chart allows: both
-//! processes run in control groups with its limits, where the machine lets us make some.
+//! Objects as large and as numerous as the API server accepts, against the memory limits of the chart. Both processes
+//! run in control groups with these limits, if the machine permits control groups.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 
 use crate::stopped;
 
-/// The chart's limit of both processes.
+/// The chart's memory limit of each process.
 const LIMIT: u64 = 256 * 1024 * 1024;
 const SOON: Duration = Duration::from_secs(120);
-/// How many objects are written at once.
+/// The number of objects that are written at once.
 const AT_ONCE: usize = 6;
 
-/// The most memory that the process ever had, in bytes.
+/// Returns the peak memory of a process in bytes.
 fn peak(process: &Process) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"));
@@ -30,9 +30,9 @@ fn peak(process: &Process) -> Result<u64> {
     Ok(kilobytes.context("no peak")?.parse::<u64>()? * 1024)
 }
 
-/// 300 requests with 6,756 annotations, 10 templates of 1.4 MB: refused; 300 pods of 1 MB, 30 Roles of
-/// 1 MB that bear oz's label, six dry runs at once of 2.5 MB each, and a restart among all that: with the
-/// chart's limits of memory no process is killed, and a grant's end takes its RoleBinding away.
+/// Creating 300 requests with 6,756 annotations each, 10 templates of 1.4 MB, 300 pods of 1 MB, 30 Roles of 1 MB with
+/// oz's label, and six dry runs of 2.5 MB at once, followed by a restart of the operator: the requests and templates
+/// are denied, no process exceeds the chart's memory limit, and the RoleBinding of a grant is deleted at expiry.
 #[tokio::test]
 async fn all_that_can_be_stored() -> Result<()> {
     let (_place, scene) = stopped("memory").await?;
@@ -68,7 +68,7 @@ async fn all_that_can_be_stored() -> Result<()> {
 
     write::<ExecAccessRequest>(&scene, (0..6).map(dry), true).await?;
 
-    // All of it at once is what the next start finds.
+    // The next start of the operator finds all these objects at once.
     let before = [
         peak(&system.operator.process)?,
         peak(&system.webhook.process)?,
@@ -76,7 +76,7 @@ async fn all_that_can_be_stored() -> Result<()> {
     system.operator.process.kill9();
     system.operator = Operator::spawn(scene.cluster, &Options::default())?;
     let _operator = MemoryLimit::set(&system.operator.process, LIMIT);
-    // It lists 400 MB, on a machine that does other things.
+    // The operator lists 400 MB, on a machine with other load.
     eventually("the operator to be ready", 3 * SOON, async || {
         let readiness = system.operator.readiness().await;
         Ok(readiness.ok().filter(|(code, _)| *code == 200).map(drop))
@@ -120,7 +120,7 @@ fn role(number: usize) -> Value {
     })
 }
 
-/// A request that is only tried.
+/// Returns a request for a dry run.
 fn dry(number: usize) -> Value {
     let fields: serde_json::Map<String, Value> = (0..60_000)
         .map(|field| (format!("f:field-{field}"), json!({})))
@@ -135,7 +135,7 @@ fn dry(number: usize) -> Value {
     one
 }
 
-/// Writes objects, some at once; gives how many the API server took.
+/// Writes objects, several at once; returns the number of objects that the API server accepted.
 async fn write<K>(
     scene: &Scene,
     objects: impl Iterator<Item = Value>,

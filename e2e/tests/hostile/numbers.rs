@@ -1,5 +1,5 @@
-//! Objects without measure: annotations, finalizers, owners and patches by the thousand, and requests
-//! by the hundred.
+//! Oversized objects and large numbers of objects: thousands of annotations, finalizers, owner references and patches,
+//! and hundreds of requests.
 
 use std::time::Duration;
 
@@ -15,8 +15,7 @@ use crate::Stage;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// `count` annotations that say nothing, with the shortest names there are: 6,756 of them are less than
-/// 16 KiB.
+/// Returns `count` empty annotations with the shortest possible names: 6,756 of them take less than 16 KiB.
 pub(crate) fn annotations(count: usize) -> Value {
     let letters: Vec<char> = ('a'..='z').chain('A'..='Z').chain('0'..='9').collect();
     let name = |mut number: usize| {
@@ -41,9 +40,9 @@ fn with_metadata(name: &str, metadata: Value) -> Result<ExecAccessRequest> {
     Ok(serde_json::from_value(request)?)
 }
 
-/// A request with 6,756 empty annotations, with as many labels, with hundreds of finalizers, or with hundreds
-/// of owner references: refused, with how many are enough; the owner references are dropped, and refused when
-/// they are added later.
+/// Creating a request with 6,756 empty annotations, as many labels, 500 finalizers, or 500 owner references: the API
+/// server denies the first three and names the limit; the webhook drops the owner references, and the API server denies
+/// them when they are added later.
 #[tokio::test]
 async fn metadata_by_the_thousand() -> Result<()> {
     let stage = Stage::set("thousand").await?;
@@ -78,8 +77,8 @@ async fn metadata_by_the_thousand() -> Result<()> {
     Ok(())
 }
 
-/// Annotating a request that exists until it is large: refused from the bound on; what is there can be
-/// taken away, and the request deleted.
+/// Adding annotations to an existing request until it is large: the API server denies it beyond the limit; annotations
+/// can be removed, and the request can be deleted.
 #[tokio::test]
 async fn metadata_that_grows_later() -> Result<()> {
     let stage = Stage::set("grows").await?;
@@ -101,8 +100,8 @@ async fn metadata_that_grows_later() -> Result<()> {
     Ok(())
 }
 
-/// A template of 1.4 MB, a patch with a value of 100 KB, one that nests a hundred levels, and an
-/// annotation of 200 KB on a template that exists: refused.
+/// A template of 1.4 MB, a patch with a value of 100 KB, a patch with a hundred nested levels, and an annotation of 200
+/// KB on an existing template: the API server denies each.
 #[tokio::test]
 async fn templates_without_measure() -> Result<()> {
     let stage = Stage::set("fat").await?;
@@ -140,8 +139,8 @@ async fn templates_without_measure() -> Result<()> {
     Ok(())
 }
 
-/// The 21st request of a user that waits, in one namespace: refused, with what to end. Whoever deletes
-/// one may ask again, and another user may ask all along.
+/// The 21st waiting request of a user in one namespace: the webhook denies it; after the deletion of one the user may
+/// create another, and another user may create requests throughout.
 #[tokio::test]
 async fn the_21st_request_of_a_user() -> Result<()> {
     let stage = Stage::set("user").await?;
@@ -166,7 +165,7 @@ async fn the_21st_request_of_a_user() -> Result<()> {
     Ok(())
 }
 
-/// The 201st request of a namespace, by eleven users in a burst: refused.
+/// The 201st request of a namespace, in a burst of eleven users: the webhook denies it.
 #[tokio::test]
 async fn the_201st_request_of_a_namespace() -> Result<()> {
     let stage = Stage::set("crowd").await?;

@@ -1,4 +1,4 @@
-//! Meddling with what oz writes for a grant, before, while and after it lasts.
+//! Changing the objects that oz writes for a grant, before, during and after the grant.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::Stage;
 
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Grants, has an administrator change the Role or the RoleBinding, and sees the grant revoked and
-/// mallory with nothing.
+/// Grants access, changes the Role or the RoleBinding as an administrator, and checks that the operator revokes the
+/// grant and mallory has no access.
 async fn revokes<K>(prefix: &str, change: Value) -> Result<()>
 where
     K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
@@ -48,7 +48,7 @@ where
     worthless(&stage, &asked).await
 }
 
-/// Waits until nobody has anything by the grant.
+/// Waits until the grant gives access to no user.
 async fn worthless(stage: &Stage, asked: &Asked) -> Result<()> {
     eventually("the grant to be worth nothing", SOON, async || {
         let (role, binding) = stage.grant(&asked.object_name()).await?;
@@ -63,7 +63,7 @@ async fn worthless(stage: &Stage, asked: &Asked) -> Result<()> {
     Ok(())
 }
 
-/// Adding mallory to the RoleBinding's subjects: the grant is revoked, with an alarm.
+/// Adding mallory to the subjects of the RoleBinding: the operator revokes the grant because of drift.
 #[tokio::test]
 async fn a_subject_that_is_added() -> Result<()> {
     let user =
@@ -75,15 +75,15 @@ async fn a_subject_that_is_added() -> Result<()> {
     .await
 }
 
-/// Widening the Role's rules to every pod: revoked.
+/// Extending the rules of the Role to every pod: the operator revokes the grant.
 #[tokio::test]
 async fn rules_that_are_widened() -> Result<()> {
     let rule = json!({"apiGroups": [""], "resources": ["pods", "pods/exec"], "verbs": ["*"]});
     revokes::<Role>("rules", json!({"rules": [rule]})).await
 }
 
-/// Putting a finalizer on the RoleBinding, so that it outlives its deletion: revoked, and emptied, so
-/// that what is left of it binds nobody.
+/// Adding a finalizer to the RoleBinding, so that it outlives its deletion: the operator revokes the grant, and empties
+/// the RoleBinding so that it binds no user.
 #[tokio::test]
 async fn a_finalizer_on_the_binding() -> Result<()> {
     revokes::<RoleBinding>(
@@ -93,13 +93,13 @@ async fn a_finalizer_on_the_binding() -> Result<()> {
     .await
 }
 
-/// Taking the owner reference off the RoleBinding, so that it outlives the request: revoked.
+/// Removing the owner reference of the RoleBinding, so that it outlives the request: the operator revokes the grant.
 #[tokio::test]
 async fn an_owner_that_is_taken_off() -> Result<()> {
     revokes::<RoleBinding>("owner", json!({"metadata": {"ownerReferences": null}})).await
 }
 
-/// Writing a later end into the sealed decision: the seal does not match; revoked.
+/// Writing a later expiry into the sealed decision: the seal does not match, and the operator revokes the grant.
 #[tokio::test]
 async fn a_decision_that_is_rewritten() -> Result<()> {
     let grant = json!({"until": "2099-01-01T00:00:00Z", "sig": "AAAA"}).to_string();
@@ -110,8 +110,8 @@ async fn a_decision_that_is_rewritten() -> Result<()> {
     .await
 }
 
-/// Deleting the Role, and with it the decision: revoked all the same, with the record of what was
-/// granted, which the RoleBinding knows too.
+/// Deleting the Role, and the decision with it: the operator revokes the grant, and the audit record names the pod,
+/// which the RoleBinding states too.
 #[tokio::test]
 async fn a_role_that_is_deleted() -> Result<()> {
     let stage = Stage::set("deleted").await?;
@@ -134,8 +134,8 @@ async fn a_role_that_is_deleted() -> Result<()> {
     Ok(())
 }
 
-/// Copying the sealed decision to a Role of one's own, to be let into an enforcing namespace: it is
-/// good for the Role that it was sealed for, and for alice, only.
+/// Copying the sealed decision to another Role, to connect in an enforcing namespace: the webhook denies the
+/// connections, because the seal is valid for its own Role and for alice only.
 #[tokio::test]
 async fn a_decision_that_is_copied() -> Result<()> {
     let stage = Stage::set("copied").await?;
@@ -144,7 +144,7 @@ async fn a_decision_that_is_copied() -> Result<()> {
         .granted(&exec_request("mine", TEMPLATE, "10m"))
         .await?;
     let mut role = stage.api::<Role>().get(&asked.role_name()).await?;
-    // It is refused with the label of Roles of grants.
+    // The admission policy denies a Role with the label of Roles of grants.
     role.labels_mut().remove(labels::GRANT_ROLE);
     role.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         name: Some("another".to_owned()),
@@ -172,8 +172,8 @@ async fn a_decision_that_is_copied() -> Result<()> {
     Ok(())
 }
 
-/// Occupying the name that the grant's other objects have with a Role of one's own: oz takes nothing over, and
-/// its own Role has a reserved name, which nobody else can take.
+/// Creating a Role with the name of the grant's other objects first: oz does not take it over, and its own Role has a
+/// reserved name that no other user can take.
 #[tokio::test]
 async fn a_role_that_is_there_first() -> Result<()> {
     let stage = Stage::set("first").await?;
@@ -193,9 +193,9 @@ async fn a_role_that_is_there_first() -> Result<()> {
     Ok(())
 }
 
-/// Writing a Role of a name that is reserved for grants, or having a binding wait for one, with every right on
-/// RBAC objects, and as an administrator: refused by the policy. What oz made is bound by nobody else either,
-/// whoever may `bind` whatever there is.
+/// Creating a Role with a reserved name, or a RoleBinding to such a name, with every right on RBAC objects or as an
+/// administrator: the admission policy denies it, also for the Role of an existing grant and for users with the verb
+/// `bind`.
 #[tokio::test]
 async fn a_binding_that_waits_for_a_reserved_name() -> Result<()> {
     let stage = Stage::set("reserved").await?;
@@ -208,7 +208,7 @@ async fn a_binding_that_waits_for_a_reserved_name() -> Result<()> {
     let asked = alice
         .granted(&exec_request("mine", TEMPLATE, "10m"))
         .await?;
-    // One with a number, unless the operator has not seen for a while that the policy holds.
+    // The name has a number, unless the operator has not seen the admission policy in effect for a while.
     let taken = asked.role_name();
     assert!(names::is_grant_role(&taken), "{taken}");
     let create = PostParams::default();
@@ -244,9 +244,9 @@ async fn a_binding_that_waits_for_a_reserved_name() -> Result<()> {
     Ok(())
 }
 
-/// Having a RoleBinding of one's own wait for the Role that oz will make, by the name that it has if all numbers are
-/// taken (Kubernetes checks what a binding hands out when it is written, and an empty Role of that name hands out
-/// nothing): refused, whatever the binding is called, administrators included.
+/// Creating a RoleBinding to the Role that oz will create, or an empty Role of that name, by the name that oz uses when
+/// all numbers are taken (Kubernetes checks the rights of a RoleBinding when it is written, and an empty Role has
+/// none): the API server denies it, for every name of the RoleBinding and for administrators.
 #[tokio::test]
 async fn a_binding_that_waits_for_the_role() -> Result<()> {
     let stage = Stage::set("waits").await?;
@@ -277,7 +277,7 @@ async fn a_binding_that_waits_for_the_role() -> Result<()> {
     Ok(())
 }
 
-/// A binding of mallory to a role.
+/// Returns a RoleBinding of mallory to a Role.
 fn binding(name: &str, role: &str) -> serde_json::Result<RoleBinding> {
     serde_json::from_value(json!({
         "metadata": {"name": name},
@@ -286,23 +286,23 @@ fn binding(name: &str, role: &str) -> serde_json::Result<RoleBinding> {
     }))
 }
 
-/// A request of alice's for a template that is yet to come: its name and UID are known, its Role is not
-/// there.
+/// Creates a request of alice for a template that does not exist yet: its name and UID are known, and its Role does not
+/// exist.
 async fn waiting(stage: &Stage, name: &str) -> Result<Asked> {
     let alice = stage.requests("alice").await?;
     let request = alice.create(&exec_request(name, "later", "5m")).await?;
     Ok(Asked { request })
 }
 
-/// The template comes.
+/// Creates the template.
 async fn comes(stage: &Stage) -> Result<()> {
     let template = exec_template("later", TargetKind::Deployment, WORKLOAD);
     stage.template(&template).await?;
     Ok(())
 }
 
-/// Binding somebody else to a grant's Role while it exists, without holding its rights: Kubernetes'
-/// check against escalation refuses, before any policy is asked.
+/// Binding another user to the Role of an existing grant without its rights: the escalation check of Kubernetes denies
+/// it before an admission policy is evaluated.
 #[tokio::test]
 async fn a_second_binding_to_the_role() -> Result<()> {
     let stage = Stage::set("second").await?;
@@ -323,7 +323,7 @@ async fn a_second_binding_to_the_role() -> Result<()> {
     Ok(())
 }
 
-/// Writing or deleting records of the audit trail, as an administrator: refused.
+/// Writing, changing or deleting audit records as an administrator: the API server denies it.
 #[tokio::test]
 async fn records_that_are_forged_or_deleted() -> Result<()> {
     let stage = Stage::set("records").await?;

@@ -1,5 +1,5 @@
-//! Objects that nobody can read: nested, fat, or of the wrong shape, wherever oz looks. They are one
-//! object's trouble, and nobody else's.
+//! Objects that oz cannot read, because they are nested, large or of the wrong shape, of the kinds that oz watches.
+//! Such an object affects no other object.
 
 use std::process::Output;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 use crate::{Stage, smaller, stopped};
 
 const SOON: Duration = Duration::from_secs(60);
-/// More levels than any decoder takes.
+/// A number of levels that every decoder rejects.
 const LEVELS: usize = 200;
 /// The version of oz's own kinds.
 const CRDS: &str = "crds.wizardofoz.co/v1alpha1";
 
-/// Managed fields that nest, of an object of this version.
+/// Returns nested managed fields for an object of this version.
 fn nested(levels: usize, api_version: &str) -> Value {
     let fields = (0..levels).fold(json!({}), |inner, _| json!({ "f:a": inner }));
     json!([{
@@ -35,7 +35,7 @@ fn nested(levels: usize, api_version: &str) -> Value {
     }])
 }
 
-/// kubectl, whose own decoder goes deeper, with an object to create.
+/// Creates an object with kubectl, because its decoder accepts more levels.
 fn create(scene: &Scene, object: &Value) -> Result<Output> {
     use std::io::Write as _;
     let mut kubectl = scene.kubectl("admin", &["create", "--validate=false", "-f", "-"]);
@@ -50,7 +50,7 @@ fn create(scene: &Scene, object: &Value) -> Result<Output> {
     Ok(child.wait_with_output()?)
 }
 
-/// Creates an object and says what it is called.
+/// Creates an object, and fails if the API server denies it.
 fn created(scene: &Scene, object: &Value) -> Result<()> {
     let output = create(scene, object)?;
     let why = refusal(&output);
@@ -89,7 +89,7 @@ fn pod(scene: &Scene, name: &str, secret: &str) -> Value {
     )
 }
 
-/// The level at which the API server has it.
+/// Checks that the API server has stored the nested managed fields of an object.
 fn is_poison(scene: &Scene, what: &str) -> Result<()> {
     let output = scene
         .kubectl(
@@ -108,7 +108,7 @@ fn is_poison(scene: &Scene, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Asks, gets in, and is out on time.
+/// Requests access, and checks that it is granted and ends on time.
 async fn goes_on(scene: &Scene, name: &str) -> Result<()> {
     let alice = scene.requests("alice").await?;
     let asked = alice.granted(&exec_request(name, TEMPLATE, "10s")).await?;
@@ -116,7 +116,7 @@ async fn goes_on(scene: &Scene, name: &str) -> Result<()> {
     gone(scene, &asked).await
 }
 
-/// No watch of either process is broken, whatever it has shown.
+/// Checks that all watches of both processes work.
 async fn hears(system: &System) -> Result<()> {
     eventually("every watch to go on", SOON, async || {
         let operator = system.operator.readiness().await?;
@@ -133,8 +133,8 @@ async fn gone(scene: &Scene, asked: &Asked) -> Result<()> {
     scene.gone::<RoleBinding>(&asked.object_name(), SOON).await
 }
 
-/// A Pod whose managedFields nest 200 levels, anywhere, and a restart of both processes: both are
-/// ready as soon as without, grants are given, and end on time.
+/// A Pod with 200 nested levels in managedFields, and a restart of both processes: both start, and requests are granted
+/// and expire on time.
 #[tokio::test]
 async fn a_pod_that_nests_and_a_restart() -> Result<()> {
     let (mut place, scene) = stopped("restart").await?;
@@ -147,8 +147,8 @@ async fn a_pod_that_nests_and_a_restart() -> Result<()> {
     Ok(())
 }
 
-/// Poison of every kind that is watched, a hundred Pods among it, and a restart: nobody waits longer
-/// for it, and nothing of it is in a log.
+/// Nested objects of each watched kind, among them a hundred Pods, and a restart: requests are granted and expire on
+/// time, and no log contains data of these objects.
 #[tokio::test]
 async fn poison_of_every_kind_and_a_restart() -> Result<()> {
     let (mut place, scene) = stopped("every").await?;
@@ -174,7 +174,7 @@ async fn poison_of_every_kind_and_a_restart() -> Result<()> {
     Ok(())
 }
 
-/// One of each kind that oz watches by its labels, or makes.
+/// Creates one object of each kind that oz watches by its labels, or creates.
 fn every_kind(scene: &Scene) -> Result<()> {
     let rbac = "rbac.authorization.k8s.io/v1";
     let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "poison" });
@@ -200,8 +200,8 @@ fn every_kind(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// A Role, a RoleBinding and a NetworkPolicy with oz's labels that nest 200 levels, while oz runs: the
-/// watches go on, and so do grants and their ends.
+/// Creating a Role, a RoleBinding and a NetworkPolicy with oz's labels and 200 nested levels while oz runs: the watches
+/// continue, and requests are granted and expire on time.
 #[tokio::test]
 async fn roles_with_our_labels_that_nest() -> Result<()> {
     let stage = Stage::set("roles").await?;
@@ -210,8 +210,9 @@ async fn roles_with_our_labels_that_nest() -> Result<()> {
     hears(stage.oz()?).await
 }
 
-/// Annotating a Pod that nests 200 levels, without end, while `db-0` of a StatefulSet is replaced in
-/// an enforcing namespace: nobody gets into the successor by the grant for the one that was, which ends.
+/// Annotating a Pod with 200 nested levels repeatedly while `db-0` of a StatefulSet is replaced in an enforcing
+/// namespace: the webhook denies connections to the successor by the grant for the deleted pod, and the operator
+/// revokes the grant.
 #[tokio::test]
 async fn annotating_poison_while_the_pod_is_replaced() -> Result<()> {
     let stage = Stage::set("replaced").await?;
@@ -221,7 +222,7 @@ async fn annotating_poison_while_the_pod_is_replaced() -> Result<()> {
     stage.template(&template).await?;
     let alice = stage.requests("alice").await?;
     let asked = alice.granted(&exec_request("mine", "db", "10m")).await?;
-    // Somebody with a standing right: only the hook is in the way.
+    // Alice has a standing right, so only the hook can deny the connection.
     stage
         .standing("alice", "pods/exec", &["get", "create"])
         .await?;
@@ -259,7 +260,7 @@ fn annotate(scene: &Scene, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// A request that nests in its managedFields: it is granted as any other, and ends on time.
+/// Nesting the managedFields of a granted request: the request expires on time, and other requests are granted.
 #[tokio::test]
 async fn a_request_that_nests() -> Result<()> {
     let stage = Stage::set("request").await?;
@@ -271,10 +272,10 @@ async fn a_request_that_nests() -> Result<()> {
         let patch = json!({ "metadata": { "managedFields": nested(levels, CRDS) } }).to_string();
         let mut kubectl = stage.kubectl("admin", &["patch", "ear/mine", "--type=merge", "-p"]);
         kubectl.arg(patch);
-        // The hooks may refuse what they cannot read.
+        // The hooks may deny objects that they cannot read.
         kubectl.output()?;
     }
-    // Our own decoder would not take it; kubectl's does.
+    // kubectl decodes the request; the decoder of this test rejects it.
     let phase = ["get", "ear/mine", "-o", "jsonpath={.status.phase}"];
     eventually("the request to be over", SOON, async || {
         let output = stage.kubectl("admin", &phase).output()?;
@@ -286,8 +287,9 @@ async fn a_request_that_nests() -> Result<()> {
     hears(stage.oz()?).await
 }
 
-/// A template whose `patchSpecOperations[].value` nests 121 levels, stored while no hook was there: it is
-/// named where somebody looks, and other templates go on; one like it is refused once hooks are there.
+/// A template with 121 nested levels in `patchSpecOperations[].value`, stored while no hook was registered: the
+/// readiness response of the operator names the kind, and other templates work; once the hooks are registered, such a
+/// template is denied.
 #[tokio::test]
 async fn a_template_that_nests() -> Result<()> {
     let (mut place, scene) = stopped("template").await?;
@@ -316,8 +318,8 @@ async fn a_template_that_nests() -> Result<()> {
     Ok(())
 }
 
-/// Two hundred Pods with annotations of 250 KB each beside an honest grant, all of them in one page of a list, and
-/// a restart: oz keeps of a Pod what it decides by, and holds one at a time.
+/// Two hundred Pods with annotations of 250 KB each on one page of a list, and a restart: the peak memory of both
+/// processes grows by less than half the size of the annotations, and requests are granted and expire on time.
 #[tokio::test]
 async fn fat_pods_and_a_restart() -> Result<()> {
     const PODS: usize = 200;
@@ -330,7 +332,7 @@ async fn fat_pods_and_a_restart() -> Result<()> {
     };
     let pods: Api<Pod> = scene.api();
     let fat = |number: usize| {
-        // Of letters that are not escaped: what is larger than 4 MiB in a list is not held at all.
+        // These letters are not escaped, because oz does not hold an object of more than 4 MiB in a list.
         let annotations = json!({ "example.com/fat": "x".repeat(FAT) });
         let container = json!({ "name": "app", "image": fixtures::IMAGE });
         serde_json::from_value::<Pod>(json!({
@@ -359,7 +361,7 @@ async fn fat_pods_and_a_restart() -> Result<()> {
     Ok(())
 }
 
-/// The most memory that the operator and the webhook ever had, in bytes.
+/// Returns the peak memory of the operator and the webhook, in bytes.
 fn peak(system: &System) -> Result<[usize; 2]> {
     let peak = |process: &Process| {
         let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
@@ -373,8 +375,8 @@ fn peak(system: &System) -> Result<[usize; 2]> {
     ])
 }
 
-/// A transient binding and an AuditEvent that nest 200 levels: the binding is stored and watched like any
-/// other, the record is not to be changed; grants are given, put on record, and end on time.
+/// A transient binding and an AuditEvent with 200 nested levels: the binding is stored and watched, the change of the
+/// AuditEvent is denied, and requests are granted and expire on time.
 #[tokio::test]
 async fn a_transient_binding_and_a_record_that_nest() -> Result<()> {
     let stage = Stage::set("transient").await?;

@@ -1,4 +1,4 @@
-//! Getting around the policies over all templates, or bringing down whoever asks them.
+//! Evading access policies, or overloading the components that evaluate them.
 
 use anyhow::{Context as _, Result};
 use kube::Api;
@@ -18,7 +18,7 @@ use crate::Stage;
 const BOB: Person = Person::named("bob", &["approvers"]);
 const ANSWERS: &str = "accessrequestapprovals";
 
-/// Expressions that cost without end, or are none.
+/// Returns expressions of unlimited cost, and invalid expressions.
 fn bombs() -> Vec<String> {
     let groups = "requester.groups";
     vec![
@@ -49,7 +49,7 @@ async fn written(stage: &Stage, text: &str) -> kube::Result<AccessPolicy> {
     policies.create(&PostParams::default(), &policy).await
 }
 
-/// A template whose rules apply under this condition.
+/// Returns a template with approval rules that apply under this condition.
 fn conditional(name: &str, when: &str) -> ExecAccessTemplate {
     let mut template = exec_template(name, TargetKind::Deployment, WORKLOAD);
     template.spec.access_config.approval = Some(ApprovalConfig {
@@ -61,8 +61,8 @@ fn conditional(name: &str, when: &str) -> ExecAccessTemplate {
     template
 }
 
-/// Access policies that nest without end, loop in loops, double a value at each step, name what there is not,
-/// or are not CEL: refused with the field when they are written, and the webhook goes on.
+/// Writing an access policy with unlimited nesting, nested loops, a value that doubles at each step, unknown names, or
+/// invalid CEL: the webhook denies it, names the field, and continues to serve.
 #[tokio::test]
 async fn an_access_policy_that_is_a_bomb() -> Result<()> {
     let stage = Stage::set("policybomb").await?;
@@ -75,7 +75,8 @@ async fn an_access_policy_that_is_a_bomb() -> Result<()> {
     Ok(())
 }
 
-/// The same as the condition of a template's approval rules: refused with the field.
+/// Writing such an expression as the condition of a template's approval rules: the webhook denies it and names the
+/// field.
 #[tokio::test]
 async fn a_condition_of_rules_that_is_a_bomb() -> Result<()> {
     let stage = Stage::set("whenbomb").await?;
@@ -86,7 +87,8 @@ async fn a_condition_of_rules_that_is_a_bomb() -> Result<()> {
     Ok(())
 }
 
-/// An expression of a mebibyte, in a policy and in a template: refused before anybody parses it.
+/// An expression of 1 MiB in an access policy and in a template: the API server denies both before the expression is
+/// parsed.
 #[tokio::test]
 async fn an_expression_of_a_mebibyte() -> Result<()> {
     let stage = Stage::set("mebibyte").await?;
@@ -96,8 +98,8 @@ async fn an_expression_of_a_mebibyte() -> Result<()> {
     Ok(())
 }
 
-/// A policy that reads otherwise than it is, by letters that are not seen or turn the direction of text:
-/// refused.
+/// An access policy with invisible characters, bidirectional characters, or letters of another alphabet, which reads
+/// differently than it is evaluated: the webhook denies it.
 #[tokio::test]
 async fn a_policy_that_reads_otherwise_than_it_is() -> Result<()> {
     let stage = Stage::set("unicode").await?;
@@ -113,8 +115,8 @@ async fn a_policy_that_reads_otherwise_than_it_is() -> Result<()> {
     Ok(())
 }
 
-/// Asking while a policy cannot be evaluated for the request: refused, and the message names the policy and
-/// who mends it.
+/// Requesting access while an access policy cannot be evaluated for the request: the webhook denies it, and the message
+/// names the policy and the role that may change it.
 #[tokio::test]
 async fn a_policy_that_fails() -> Result<()> {
     let stage = Stage::alone("failing").await?;
@@ -137,7 +139,7 @@ async fn a_policy_that_fails() -> Result<()> {
     .await
 }
 
-/// Having a policy deleted between the request and the approval: its rules hold for what was asked before.
+/// Deleting an access policy between request and approval: its rules remain in force for the earlier request.
 #[tokio::test]
 async fn a_policy_that_is_removed_before_the_approval() -> Result<()> {
     let stage = Stage::alone("removed").await?;
@@ -166,7 +168,7 @@ async fn a_policy_that_is_removed_before_the_approval() -> Result<()> {
     .await
 }
 
-/// Approving what stricter policies, which came since, would not let through: the approval is refused.
+/// Approving a request that stricter access policies, created after the request, deny: the webhook denies the approval.
 #[tokio::test]
 async fn an_approval_under_stricter_policies() -> Result<()> {
     let stage = Stage::alone("stricter").await?;
@@ -194,8 +196,8 @@ async fn an_approval_under_stricter_policies() -> Result<()> {
     .await
 }
 
-/// Having the labels of one's own request decide whether others have to agree: refused when the template is
-/// written, since a request's labels are no variable.
+/// A template that decides by the labels of a request whether the request requires approvals: the webhook denies the
+/// template, since the labels of a request are not available as a variable.
 #[tokio::test]
 async fn a_condition_on_labels_of_the_request() -> Result<()> {
     let stage = Stage::set("ownlabels").await?;
@@ -209,7 +211,7 @@ async fn a_condition_on_labels_of_the_request() -> Result<()> {
     Ok(())
 }
 
-/// Bringing a judgement of one's own along, by which no rule applies: it is overwritten with the real one.
+/// Supplying one's own judgement, by which no rule applies: the webhook overwrites it with the real judgement.
 #[tokio::test]
 async fn a_judgement_of_ones_own() -> Result<()> {
     let stage = Stage::set("ownjudgement").await?;
@@ -229,7 +231,8 @@ async fn a_judgement_of_ones_own() -> Result<()> {
     Ok(())
 }
 
-/// Writing into the status of a policy that it cannot be asked, as an administrator: refused.
+/// Writing into the status of an access policy that it cannot be evaluated, as an administrator: the API server denies
+/// it.
 #[tokio::test]
 async fn the_status_of_a_policy() -> Result<()> {
     let stage = Stage::alone("policystatus").await?;
@@ -247,8 +250,8 @@ async fn the_status_of_a_policy() -> Result<()> {
     .await
 }
 
-/// Taking the label off the template by which a policy knew it, while the request waits: it is denied, since
-/// nobody asked the policies about that template.
+/// Changing the label by which an access policy matches the template while the request waits: the operator denies the
+/// request, because its judgement is outdated.
 #[tokio::test]
 async fn a_template_that_loses_its_label_while_a_request_waits() -> Result<()> {
     let stage = Stage::alone("lostlabel").await?;

@@ -1,4 +1,4 @@
-//! The webhook's port and the ports of probes, for those who reach them and are not the API server.
+//! Calls of the webhook's port and of the probe ports by clients other than the API server.
 
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ const HOOKS: [&str; 4] = [
     "/mutate-crds-wizardofoz-co-v1alpha1-execaccessrequest",
     "/validate-crds-wizardofoz-co-v1alpha1-execaccesstemplate",
 ];
-/// The Secret with the key of the paths.
+/// The Secret with the key in the webhook's paths.
 const SECRET: &str = "oz-admission-ca";
 
-/// What a process has in memory, in MiB.
+/// Returns the resident memory of a process in MiB.
 pub(crate) fn memory(process: &Process) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -41,15 +41,15 @@ pub(crate) fn memory(process: &Process) -> Result<u64> {
     Ok(kibibytes.context("no VmRSS")?.parse::<u64>()? >> 10)
 }
 
-/// A connection of this user, as the API server would tell of it.
+/// Returns the review of a connection of this user, as the API server sends it.
 fn connection_of(user: &str) -> String {
     let mut review = connection();
     review["request"]["userInfo"]["username"] = json!(user);
     review.to_string()
 }
 
-/// Waits until the API server has an answer of the webhook's: a request of a template that the user is
-/// in no group of is refused with that reason.
+/// Checks that the webhook responds to the API server: it denies the request of a user who is in no group of the
+/// template, with that reason.
 async fn the_api_server_is_answered(stage: &Stage) -> Result<()> {
     let mallory = stage.requests("mallory").await?;
     let why = refused(mallory.create(&exec_request("asks", TEMPLATE, "5m")).await)?;
@@ -57,7 +57,7 @@ async fn the_api_server_is_answered(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Forty bodies of 8 MiB at once, from anybody: 404 before a byte is kept.
+/// Forty bodies of 8 MiB at once, without the key: the webhook responds with 404 and does not store them.
 #[tokio::test]
 async fn forty_big_bodies() -> Result<()> {
     let stage = Stage::set("forty").await?;
@@ -70,7 +70,7 @@ async fn forty_big_bodies() -> Result<()> {
                 .await
         }
     });
-    // A connection may be cut while the body is still being sent.
+    // The webhook may close a connection while the client still sends the body.
     for (code, _) in join_all(calls).await.into_iter().flatten() {
         assert_eq!(code, 404);
     }
@@ -79,14 +79,15 @@ async fn forty_big_bodies() -> Result<()> {
     Ok(())
 }
 
-/// Bodies that are announced and never sent: 404 without waiting for them, and the connection is over.
+/// Announcing bodies and never sending them: the webhook responds with 404 or closes the connection, without waiting
+/// for the body.
 #[tokio::test]
 async fn bodies_that_never_come() -> Result<()> {
     let stage = Stage::set("never").await?;
     let registered = Registered::read(&stage.admin).await?;
     let calls = (0..100).map(async |number: usize| {
-        // Whoever comes when too many are there makes way: before its handshake, before it could ask, or
-        // without an answer.
+        // If too many connections are open, the webhook closes one before its handshake, before its request, or without
+        // a response.
         let Ok(mut stream) = registered.connect(&stage, b"http/1.1").await else {
             return Ok(false);
         };
@@ -110,7 +111,7 @@ async fn bodies_that_never_come() -> Result<()> {
     the_api_server_is_answered(&stage).await
 }
 
-/// A body without a length, in chunks without end: refused before it is read, also with the key.
+/// A body in chunks without a length: the webhook denies it before reading it, also with the key.
 #[tokio::test]
 async fn bodies_in_chunks() -> Result<()> {
     let stage = Stage::set("chunks").await?;
@@ -131,8 +132,8 @@ async fn bodies_in_chunks() -> Result<()> {
     Ok(())
 }
 
-/// Telling the webhook of a session of somebody's that never was: 404, nothing is on record, and the
-/// trail is whole.
+/// Sending the webhook a review of a session that did not occur, without the key: the webhook responds with 404,
+/// nothing is recorded, and the audit trail is complete.
 #[tokio::test]
 async fn forged_sessions() -> Result<()> {
     let stage = Stage::set("forged").await?;
@@ -142,7 +143,7 @@ async fn forged_sessions() -> Result<()> {
         let (code, answer) = stranger.posts(path, connection_of("victor")).await?;
         assert_eq!((code, &answer), (404, &Value::Null), "{path}");
     }
-    // What comes after is on record, what was forged is not.
+    // The webhook records later events, and not the forged ones.
     let alice = stage.requests("alice").await?;
     alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
     nothing_of(&stage, &["victor"]).await?;
@@ -151,7 +152,7 @@ async fn forged_sessions() -> Result<()> {
     Ok(())
 }
 
-/// Fails if the log of the webhook, or an event, names one of these.
+/// Fails if the log of the webhook, or an AuditEvent, names one of these users.
 async fn nothing_of(stage: &Stage, users: &[&str]) -> Result<()> {
     for record in records_in(&stage.oz()?.webhook.process)? {
         let text = serde_json::to_string(&record)?;
@@ -165,8 +166,8 @@ async fn nothing_of(stage: &Stage, users: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A flood of forged sessions, of a thousand users from twenty connections: 404 each, and none is on
-/// record.
+/// Sending forged sessions of a thousand users over twenty connections, without the key: the webhook responds with 404
+/// to each, and records none.
 #[tokio::test]
 async fn a_flood_of_records() -> Result<()> {
     let stage = Stage::set("flood").await?;
@@ -176,7 +177,7 @@ async fn a_flood_of_records() -> Result<()> {
             let stranger = stranger?;
             for number in 0..50 {
                 let body = connection_of(&format!("flooder-{connection}-{number}"));
-                // Each refusal ends the connection: the next call may find it closed.
+                // Each denial closes the connection, so the next call may find it closed.
                 if let Ok((code, _)) = stranger.posts("/connect-enforced", body).await {
                     ensure!(code == 404, "{code}");
                 }
@@ -189,9 +190,9 @@ async fn a_flood_of_records() -> Result<()> {
     the_api_server_is_answered(&stage).await
 }
 
-/// Forging a session with the key, which errors of the API server show, from an address that no API server has: it
-/// is answered, its record says that the caller is unproven and which address it has, `verify` names it, and no
-/// session that an API server tells of is marked or counted with it.
+/// Forging a session with the key, which errors of the API server show, from an address that no API server has: the
+/// webhook responds, and records the caller as unproven with its address; `verify` names the address, and no session
+/// from an API server is marked or counted with it.
 #[tokio::test]
 async fn forged_session_with_the_key_is_recorded_as_unproven() -> Result<()> {
     let stage = Stage::set("unproven").await?;
@@ -222,7 +223,7 @@ async fn forged_session_with_the_key_is_recorded_as_unproven() -> Result<()> {
             Some(elsewhere.as_str()),
             "{record:?}"
         );
-        // Nobody reviews what is no fact.
+        // An unproven record requires no access review.
         assert!(!record.details.contains_key("reviewUntil"), "{record:?}");
     }
     let metrics = stage.oz()?.webhook.metrics().await?;
@@ -258,8 +259,8 @@ async fn forged_session_with_the_key_is_recorded_as_unproven() -> Result<()> {
     Ok(())
 }
 
-/// A flood of forged sessions with the key, of a thousand users, from an address that no API server has: no more
-/// than three hundred in a minute are recorded, each as unproven, and the API server is answered meanwhile.
+/// Sending forged sessions of a thousand users with the key, from an address that no API server has: the webhook
+/// records them within a quota of 300 a minute, each as unproven, and still responds to the API server.
 #[tokio::test]
 async fn flood_of_forged_sessions_with_the_key_is_bounded() -> Result<()> {
     let stage = Stage::alone("unproven-flood").await?;
@@ -287,14 +288,14 @@ async fn flood_of_forged_sessions_with_the_key_is_bounded() -> Result<()> {
             .is_some_and(|user| user.user.starts_with("inundator"))
     });
     let forged: Vec<_> = forged.collect();
-    // One minute's quota, and what refills while this goes on.
+    // The quota of one minute, and the part of it that becomes available during the test.
     ensure!(forged.len() < 800, "{} records", forged.len());
     ensure!(forged.iter().all(|record| record.unproven_peer().is_some()));
     Ok(())
 }
 
-/// Asking the webhook with the key, and from an address that no API server has, what somebody may do: few questions
-/// are passed on to the API server, and then none for a while.
+/// Querying a user's rights through the webhook with the key, from an address that no API server has: the webhook
+/// passes a few queries to the API server, and then denies further ones for a while.
 #[tokio::test]
 async fn permission_questions_with_key_are_limited() -> Result<()> {
     let stage = Stage::alone("oracle-key").await?;
@@ -316,8 +317,8 @@ async fn permission_questions_with_key_are_limited() -> Result<()> {
     the_api_server_is_answered(&stage).await
 }
 
-/// Fourteen dry runs at once of a request with 2.5 MB, again and again, until the API server gives up a call and shows the
-/// key: each is refused, and others are answered after that. What the key is worth, other attempts tell.
+/// Fourteen dry runs at once of a request of 2.5 MB, in three rounds, by which the API server would give up calls and
+/// show the key: each is denied, and the webhook still responds to the API server.
 #[tokio::test]
 async fn large_dry_runs_do_not_block_other_requests() -> Result<()> {
     const AT_ONCE: usize = 14;
@@ -339,8 +340,8 @@ async fn large_dry_runs_do_not_block_other_requests() -> Result<()> {
     the_api_server_is_answered(&stage).await
 }
 
-/// Asking the webhook what somebody may do, with a template in their name: 404, and the API server is
-/// not asked.
+/// Querying a user's rights through the webhook with a template in that user's name, without the key: the webhook
+/// responds with 404 and no review.
 #[tokio::test]
 async fn permission_question_without_key_gets_404() -> Result<()> {
     let stage = Stage::set("oracle").await?;
@@ -352,7 +353,7 @@ async fn permission_question_without_key_gets_404() -> Result<()> {
         .posts(HOOKS[3], review.clone())
         .await?;
     assert_eq!((code, &answer), (404, &Value::Null));
-    // The same, asked as the API server asks, has an answer.
+    // The same query with the key has a response.
     let (code, answer) = Poster::knowing(&stage)
         .await?
         .posts(HOOKS[3], review)
@@ -362,8 +363,8 @@ async fn permission_question_without_key_gets_404() -> Result<()> {
     Ok(())
 }
 
-/// Paths without the key, with a guessed one, with a part of it, in other letters: 404, and every
-/// answer is the same.
+/// Calling paths without the key, with a guessed key, with a part of the key, or in upper case: the webhook responds
+/// with 404 and an empty body to each.
 #[tokio::test]
 async fn keys_that_are_none() -> Result<()> {
     let stage = Stage::set("keys").await?;
@@ -389,7 +390,7 @@ async fn keys_that_are_none() -> Result<()> {
     Ok(())
 }
 
-/// An HTTP/2 connection that answers every ping and asks for nothing: ended.
+/// Holding an HTTP/2 connection that acknowledges every ping and sends no request: the webhook closes it.
 #[tokio::test]
 async fn http2_connections_that_idle() -> Result<()> {
     const HEAD: usize = 9;
@@ -412,7 +413,7 @@ async fn http2_connections_that_idle() -> Result<()> {
             if stream.read_exact(&mut payload).await.is_err() {
                 return;
             }
-            // Acknowledged, unless it is an acknowledgement.
+            // Acknowledges each frame that is not an acknowledgement.
             if matches!(head[3], SETTINGS | PING) && head[4] & 1 == 0 {
                 let payload = if head[3] == PING { payload } else { Vec::new() };
                 let length = u8::try_from(payload.len()).unwrap_or_default();
@@ -429,8 +430,8 @@ async fn http2_connections_that_idle() -> Result<()> {
         .context("the connection lives on")
 }
 
-/// Twelve hundred connections from one address, that shake hands and say nothing: few are held, and the
-/// API server, from the same address, is answered.
+/// Opening twelve hundred connections from one address that complete the handshake and send nothing: the webhook keeps
+/// at most 300 open, and responds to the API server at the same address.
 #[tokio::test]
 async fn a_crowd_from_one_address() -> Result<()> {
     let stage = Stage::set("crowd").await?;
@@ -447,7 +448,7 @@ async fn a_crowd_from_one_address() -> Result<()> {
         .find_map(|line| line.strip_prefix("admission_connections "))
         .context("no such metric")?;
     assert!(open.parse::<u32>()? <= 300, "{open} are open");
-    // A new connection finds a place, however many wait.
+    // A new connection is accepted, regardless of the number of idle ones.
     let mut stream = registered.connect(&stage, b"http/1.1").await?;
     stream
         .write_all(b"GET / HTTP/1.1\r\nhost: oz\r\n\r\n")
@@ -457,7 +458,7 @@ async fn a_crowd_from_one_address() -> Result<()> {
     Ok(())
 }
 
-/// Connections to the ports of probes and metrics that say nothing: few are held, and probes are answered.
+/// Opening idle connections to the ports of probes and metrics: the processes keep few open, and respond to probes.
 #[tokio::test]
 async fn a_crowd_at_the_probes() -> Result<()> {
     let stage = Stage::set("probes").await?;
@@ -469,7 +470,7 @@ async fn a_crowd_at_the_probes() -> Result<()> {
         let mut answer = String::new();
         tokio::time::timeout(SOON, probe.read_to_string(&mut answer)).await??;
         assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
-        // All but a few have been closed.
+        // The process closes all but a few.
         eventually("the crowd to be sent home", SOON, async || {
             let mut held = 0;
             for stream in &mut crowd {
@@ -486,8 +487,8 @@ async fn a_crowd_at_the_probes() -> Result<()> {
     Ok(())
 }
 
-/// A RoleBinding that waits for the Role of a grant, with a subject of 1.4 million `<`, which are six
-/// bytes each in what the webhook is asked: it is asked, and refuses.
+/// A RoleBinding to the Role of a grant with a subject of 1.4 million `<`, each of which takes six bytes in a review:
+/// the API server denies it.
 #[tokio::test]
 async fn a_binding_too_large_to_ask_about() -> Result<()> {
     let stage = Stage::set("large").await?;
@@ -524,8 +525,8 @@ async fn a_binding_too_large_to_ask_about() -> Result<()> {
     Ok(())
 }
 
-/// Six dry runs at once of a request with 2.5 MB of managed fields, as the API server asks about them:
-/// answered, and memory stays.
+/// Six dry runs at once of a request with 2.5 MB of managed fields, with the key: the webhook responds to each, and its
+/// memory grows by less than 96 MiB.
 #[tokio::test]
 async fn dry_runs_of_fat_objects() -> Result<()> {
     let stage = Stage::set("fat").await?;
@@ -551,8 +552,8 @@ async fn dry_runs_of_fat_objects() -> Result<()> {
     Ok(())
 }
 
-/// The key of the paths is exchanged while people ask: nobody is refused, the old key is good for a
-/// while, and then for nothing.
+/// Rotating the key of the paths while users create requests: no request is denied, and the old key remains valid for a
+/// while, and then becomes invalid.
 #[tokio::test]
 async fn the_key_of_yesterday() -> Result<()> {
     let stage = Stage::set("yesterday").await?;
@@ -566,7 +567,7 @@ async fn the_key_of_yesterday() -> Result<()> {
     let mut number = 0;
     let after = eventually("another key to be registered", SOON * 2, async || {
         number += 1;
-        // Not refused, whichever key the API server knows.
+        // The webhook accepts whichever key the API server has.
         let name = format!("asks-{number}");
         if let Err(error) = alice.create(&exec_request(&name, TEMPLATE, "5m")).await {
             bail!("{error}");

@@ -1,4 +1,4 @@
-//! Calls of the webhook's port, past the API server.
+//! Calls of the webhook's port that bypass the API server.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use tokio_rustls::client::TlsStream;
 
 use crate::Stage;
 
-/// A hook whose registration tells where all are.
+/// A hook from which the address of all hooks is read.
 const SOME_HOOK: &str = "/guard-rolebinding";
-/// The address of the API server, and of whoever does not choose another one.
+/// The address of the API server, and the default address of a client.
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// An address that no API server has.
 pub(crate) const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// What the API server is told of the webhook, and whoever may read its registration.
+/// The data that the API server and every reader of the registration know about the webhook.
 pub(crate) struct Registered {
-    /// What stands before each hook's path.
+    /// The prefix of each hook's path.
     pub(crate) key: String,
     authority: Vec<u8>,
 }
@@ -45,7 +45,7 @@ impl Registered {
         told.context("the hook is not registered")
     }
 
-    /// A connection to the webhook that speaks `protocol`, with nothing sent.
+    /// Returns a connection to the webhook with the protocol `protocol`, without data.
     pub(crate) async fn connect(
         &self,
         stage: &Stage,
@@ -54,8 +54,8 @@ impl Registered {
         self.connect_from(stage, protocol, HERE).await
     }
 
-    /// Posts to a hook from an address that no API server has, with the key; gives the code, and the review that came
-    /// back, if one did.
+    /// Posts to a hook with the key, from an address that no API server has; returns the code, and the review in the
+    /// response if it has one.
     pub(crate) async fn post_from_elsewhere(
         &self,
         stage: &Stage,
@@ -72,7 +72,7 @@ impl Registered {
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(body.as_bytes()).await?;
         let mut answer = Vec::new();
-        // The end of the connection may come without a word of TLS.
+        // The connection may end without a TLS close message.
         drop(stream.read_to_end(&mut answer).await);
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let code = answer.split(' ').nth(1).context("no answer")?.parse()?;
@@ -107,7 +107,7 @@ impl Registered {
     }
 }
 
-/// Alice's creation of one of oz's objects in a namespace, as the API server would tell of it.
+/// Returns the review of alice's creation of an object of oz in a namespace, as the API server sends it.
 pub(crate) fn creation<K>(namespace: &str, object: &K) -> Result<Value>
 where
     K: Resource<DynamicType = ()> + Serialize,
@@ -127,7 +127,7 @@ where
     }))
 }
 
-/// Somebody who reaches the webhook's port.
+/// A client that reaches the webhook's port.
 #[derive(Clone)]
 pub(crate) struct Poster {
     client: Client,
@@ -135,17 +135,17 @@ pub(crate) struct Poster {
 }
 
 impl Poster {
-    /// One who knows nothing.
+    /// Returns a client without the key.
     pub(crate) fn stranger(stage: &Stage) -> Result<Self> {
         Self::saying(stage, "")
     }
 
-    /// One who knows what the API server knows.
+    /// Returns a client with the key that the API server has.
     pub(crate) async fn knowing(stage: &Stage) -> Result<Self> {
         Self::saying(stage, &Registered::read(&stage.admin).await?.key)
     }
 
-    /// One who puts `key` before each path.
+    /// Returns a client that puts `key` before each path.
     pub(crate) fn saying(stage: &Stage, key: &str) -> Result<Self> {
         let address = stage.oz()?.webhook.serving;
         let mut config = Config::new(format!("https://{address}").parse()?);
@@ -156,7 +156,7 @@ impl Poster {
         })
     }
 
-    /// The code, and the review that came back, if one did.
+    /// Posts to a hook; returns the code, and the review in the response if it has one.
     pub(crate) async fn posts(&self, path: &str, body: impl Into<Vec<u8>>) -> Result<(u16, Value)> {
         self.sends("POST", path, Body::from(body.into())).await
     }
@@ -174,7 +174,7 @@ impl Poster {
     }
 }
 
-/// The first bytes of an answer; none if the connection ended without one.
+/// Returns the first line of a response; an empty text if the connection ended without one.
 pub(crate) async fn first_line(stream: &mut TlsStream<TcpStream>) -> String {
     let mut answer = [0; 64];
     let length = stream.read(&mut answer).await.unwrap_or_default();

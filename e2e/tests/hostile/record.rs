@@ -1,4 +1,4 @@
-//! The record as a weapon: filling it, and hiding in what fills it.
+//! Misuse of the audit trail: filling it, and hiding an action among many audit records.
 
 use std::process::Command;
 use std::time::Duration;
@@ -22,25 +22,25 @@ use tokio::io::AsyncWriteExt as _;
 use crate::posting::{Registered, first_line};
 use crate::{SYSTEM, Stage};
 
-/// Longer than what is repeated is counted.
+/// A duration longer than the interval in which repetitions are counted.
 const SOON: Duration = Duration::from_secs(120);
-/// A pod that takes much.
+/// The name of a large pod.
 const LARGE: &str = "large";
 
-/// Records of one kind in the stage's namespace.
+/// Returns the audit records of one action in the stage's namespace.
 fn records(stage: &Stage, action: Action) -> Result<Vec<Record>> {
     let mut records = records_in(&stage.oz()?.webhook.process)?;
     records.retain(|record| record.action == action && record.request.namespace == stage.name());
     Ok(records)
 }
 
-/// How often something happened, all records together.
+/// Returns the number of events in all these records.
 pub(crate) fn counted(records: &[Record]) -> u64 {
     let count = |record: &Record| record.repeated.as_ref().map_or(1, |several| several.count);
     records.iter().map(count).sum()
 }
 
-/// Executes commands as `user`, several at once, and says of each whether its session opened.
+/// Executes commands as `user`, several at once, and returns for each whether its session opened.
 async fn execs(
     stage: &Stage,
     user: &str,
@@ -62,7 +62,7 @@ fn command(text: &str) -> Vec<String> {
     text.split(' ').map(ToOwned::to_owned).collect()
 }
 
-/// Alice's grant, and the sessions by it that are recorded.
+/// A grant of alice, and the recorded sessions by it.
 struct Sessions {
     pod: String,
     uid: String,
@@ -87,8 +87,8 @@ impl Sessions {
     }
 }
 
-/// Three hundred sessions of one grant where nothing is enforced, all alike, each allowed: a record before the
-/// first, and one a minute that says how many there were; none is lost in the count.
+/// Opening three hundred identical sessions of one grant in an observing namespace: the first has an audit record
+/// without a count, a few further records contain the count of the others, and no session is missing from the count.
 #[tokio::test]
 async fn hundreds_of_sessions_that_are_allowed() -> Result<()> {
     let stage = Stage::set("sessions").await?;
@@ -98,7 +98,7 @@ async fn hundreds_of_sessions_that_are_allowed() -> Result<()> {
     assert!(opened > 250, "{opened} of 300 sessions opened");
     let records = eventually("all sessions to be on record", SOON, async || {
         let execs = stage.cluster.audit().entries()?.in_namespace(stage.name());
-        // Here the API server opens a session too if the webhook does not answer in time.
+        // Here the API server also opens a session if the webhook does not respond in time.
         let execs = execs.filter(|entry| entry.subresource == "exec");
         let unasked = execs.filter(|entry| !entry.failed_open.is_empty()).len();
         let records = sessions.records(&stage)?;
@@ -116,15 +116,15 @@ async fn hundreds_of_sessions_that_are_allowed() -> Result<()> {
     Ok(())
 }
 
-/// Hiding one command behind forty others in the same second, where connections are enforced: each session has a
-/// record of its own with its command, before it is admitted.
+/// Hiding one command behind forty others in the same second, in an enforcing namespace: each session has a separate
+/// audit record with its command.
 #[tokio::test]
 async fn command_after_forty_others_is_recorded_with_its_name() -> Result<()> {
     let stage = Stage::set("hidden").await?;
     let sessions = Sessions::granted(&stage).await?;
     stage.enforce().await?;
     let alone = command("true before");
-    // The API server learns by and by that the namespace enforces; until then equal ones are counted.
+    // The API server sees the enforcing label with a delay; until then, identical sessions are counted together.
     eventually("the namespace to be enforcing", SOON, async || {
         execs(&stage, "alice", &sessions.pod, std::slice::from_ref(&alone)).await?;
         let enforced = |record: &Record| record.details["mode"] == "enforcing";
@@ -136,7 +136,7 @@ async fn command_after_forty_others_is_recorded_with_its_name() -> Result<()> {
         .collect();
     let opened = execs(&stage, "alice", &sessions.pod, &others).await?;
     let telling = command("printf telling");
-    // Where connections are enforced, a webhook that does not answer in time lets nobody in.
+    // In an enforcing namespace, the API server denies a connection if the webhook does not respond in time.
     eventually("the telling session to open", SOON, async || {
         let telling = std::slice::from_ref(&telling);
         let opened = execs(&stage, "alice", &sessions.pod, telling).await?;
@@ -161,8 +161,8 @@ async fn command_after_forty_others_is_recorded_with_its_name() -> Result<()> {
     Ok(())
 }
 
-/// More connections in a minute than are recorded one by one, where they are enforced: those beyond the quota of
-/// their user are refused, and that is recorded; another user gets in meanwhile.
+/// Opening more connections in a minute than the quota of a user, in an enforcing namespace: the webhook denies the
+/// further connections of this user and records the denial, and another user connects.
 #[tokio::test]
 async fn connections_beyond_the_quota_are_refused_for_their_user_alone() -> Result<()> {
     const QUOTA: usize = 10;
@@ -210,14 +210,13 @@ async fn connections_beyond_the_quota_are_refused_for_their_user_alone() -> Resu
     Ok(())
 }
 
-/// Creating and deleting one request two hundred times in a row: some records with a count; each grant
-/// that came of it has its own.
+/// Creating and deleting one request two hundred times in a row: a few audit records with a count contain all of them.
 #[tokio::test]
 async fn a_request_that_comes_and_goes() -> Result<()> {
     let stage = Stage::set("churn").await?;
     let alice = stage.requests("alice").await?;
     for _ in 0..200 {
-        // Twenty in a moment are as many as may be.
+        // The webhook admits at most twenty requests in a short time.
         let request = exec_request("mine", "later", "5m");
         eventually("the request to be let in", SOON, async || {
             Ok(alice.create(&request).await.ok())
@@ -238,8 +237,8 @@ async fn a_request_that_comes_and_goes() -> Result<()> {
     Ok(())
 }
 
-/// Trying another pod once among three hundred refusals of the same kind: the one has a record of its
-/// own, and the others have a few with a count.
+/// Connecting once to another pod between three hundred denials of the same kind: the connection has a separate audit
+/// record, and the others have a few records with a count.
 #[tokio::test]
 async fn a_telling_refusal_among_dull_ones() -> Result<()> {
     let stage = Stage::set("dull").await?;
@@ -260,7 +259,7 @@ async fn a_telling_refusal_among_dull_ones() -> Result<()> {
     execs(&stage, "mallory", &dull, &dull_ones).await?;
     let records = eventually("all refusals to be on record", SOON, async || {
         let records = records(&stage, Action::SessionRefused)?;
-        // The second try of a kubectl is not counted; these are none.
+        // The webhook does not count the second attempt of a kubectl; these are first attempts.
         Ok((counted(&records) >= 290).then_some(records))
     })
     .await?;
@@ -273,9 +272,9 @@ async fn a_telling_refusal_among_dull_ones() -> Result<()> {
     Ok(())
 }
 
-/// Filling the cluster with records: as there are more than `--audit-max-events`, the oldest go, which is
-/// on record itself, and the trail verifies as shortened, not as broken. The same where an administrator
-/// has what is old deleted by `ozctl audit prune`. A record that is taken away otherwise is missing.
+/// Filling the cluster with more audit records than `--audit-max-events`, or deleting old ones with `ozctl audit prune`
+/// as an administrator: oz deletes the oldest and records the deletion, and the audit trail verifies as shortened; a
+/// record deleted in another way is reported as missing.
 #[tokio::test]
 async fn more_records_than_are_kept() -> Result<()> {
     const MOST: usize = 40;
@@ -322,7 +321,7 @@ async fn more_records_than_are_kept() -> Result<()> {
     let verified = order()?.arg("verify").output()?;
     assert!(verified.status.success(), "{verified:?}");
 
-    // Without the webhook an administrator can delete one more, and it is missed.
+    // Without the webhook an administrator can delete one more record, and verification finds the gap.
     system.webhook.process.kill9();
     unregister(cluster)?;
     let last = events.list(&ListParams::default()).await?.items.pop();
@@ -332,7 +331,7 @@ async fn more_records_than_are_kept() -> Result<()> {
     Ok(())
 }
 
-/// What verifying says, once what is being written is signed.
+/// Waits until the audit trail is complete, which requires the signature of the latest records, and returns the report.
 async fn shortened(auditor: &Auditor) -> Result<Report> {
     let report = eventually("the trail to be whole", SOON, async || {
         let report = auditor.report().await?;
@@ -344,8 +343,8 @@ async fn shortened(auditor: &Auditor) -> Result<Report> {
     Ok(report)
 }
 
-/// A pod with so many `<` in a namespace where nothing is enforced, and alice who may add containers to it. In
-/// a review each takes twelve bytes: six in the pod, and six in what it was.
+/// Creates a pod with this number of `<` in an observing namespace, in which alice may add containers. In a review each
+/// `<` takes twelve bytes: six in the new pod, and six in the old one.
 async fn large_pod(stage: &Stage, length: usize) -> Result<()> {
     let verbs = ["get", "patch", "update"];
     stage
@@ -362,7 +361,7 @@ async fn large_pod(stage: &Stage, length: usize) -> Result<()> {
     Ok(())
 }
 
-/// Adds one more container to it.
+/// Adds one more container to the pod.
 async fn adds_a_container(stage: &Stage, added: &mut Vec<Value>) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(stage.cluster.client("alice").await?, stage.name());
     added.push(json!({
@@ -375,7 +374,7 @@ async fn adds_a_container(stage: &Stage, added: &mut Vec<Value>) -> Result<()> {
     Ok(())
 }
 
-/// The record of a container that was added to it.
+/// Returns the audit record of a container that was added to the pod.
 fn record_of_a_container(stage: &Stage) -> Result<Option<Record>> {
     let named = |record: &Record| record.pod.as_ref().is_some_and(|pod| pod.name == LARGE);
     let found = records(stage, Action::SessionOpened)?
@@ -387,15 +386,15 @@ fn record_of_a_container(stage: &Stage) -> Result<Option<Record>> {
     Ok(found)
 }
 
-/// Adding an ephemeral container to a pod of 1.4 MB, which is 17 MB in a review, where nothing is enforced: on
-/// record like any other.
+/// Adding an ephemeral container to a pod of 1.4 MB, which takes 17 MB in a review, in an observing namespace: the
+/// webhook records it as any other.
 #[tokio::test]
 async fn an_ephemeral_container_in_a_fat_pod() -> Result<()> {
     let stage = Stage::set("fat-debug").await?;
     large_pod(&stage, 1_410_000).await?;
     let mut added = Vec::new();
-    // The API server waits for three seconds and goes on without the hook. On a busy machine a webhook that was
-    // compiled without optimisation takes longer to read so much.
+    // The API server waits for three seconds and continues without the hook. On a busy machine, a webhook compiled
+    // without optimisation takes longer to read such a review.
     eventually("one to be on record", SOON, async || {
         adds_a_container(&stage, &mut added).await?;
         record_of_a_container(&stage)
@@ -404,17 +403,16 @@ async fn an_ephemeral_container_in_a_fat_pod() -> Result<()> {
     Ok(())
 }
 
-/// Adding an ephemeral container while bodies for hooks that fail closed, which never come in whole, take all the
-/// memory that the webhook has for such: on record at the first attempt, since hooks that fail open have memory
-/// of their own.
+/// Adding an ephemeral container while incomplete bodies for hooks that fail closed occupy all their memory in the
+/// webhook: the webhook records it at the first attempt, since hooks that fail open have separate memory.
 #[tokio::test]
 async fn an_ephemeral_container_while_the_webhook_is_full() -> Result<()> {
-    /// One has all there is, and the others wait for it.
+    /// A single body occupies all the memory, and the others wait for it.
     const AT_ONCE: usize = 8;
-    /// As much as there is for what is large.
+    /// The amount of memory for large bodies.
     const BODY: usize = 24 << 20;
     let stage = Stage::alone("full").await?;
-    // 600 KB in a review: large, and soon read.
+    // The review has 600 KB, which is large and is read quickly.
     large_pod(&stage, 50_000).await?;
     let registered = Registered::read(&stage.admin).await?;
     let hook = "/mutate-crds-wizardofoz-co-v1alpha1-execaccessrequest";

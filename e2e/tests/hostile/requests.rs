@@ -1,4 +1,4 @@
-//! Requests that ask for more than they may, or say more than is theirs to say.
+//! Requests for more access than the requester may have, or with fields that the requester may not set.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::Stage;
 
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Setting creationTimestamp, uid, managedFields and owners of one's own: the API server sets the
-/// first three, oz the owner, and time counts from the API server's instant.
+/// Setting creationTimestamp, uid, managedFields and owner references in a new request: the API server sets the UID and
+/// the time, the webhook sets the owner, and the duration counts from the API server's time.
 #[tokio::test]
 async fn metadata_that_is_not_the_users_to_set() -> Result<()> {
     let stage = Stage::set("metadata").await?;
@@ -55,7 +55,7 @@ async fn metadata_that_is_not_the_users_to_set() -> Result<()> {
     Ok(())
 }
 
-/// Creating a request that says it is granted already: what it says of its status is dropped.
+/// Creating a request with a status that states a grant: the status is dropped, and the request is pending.
 #[tokio::test]
 async fn a_request_that_brings_its_status() -> Result<()> {
     let stage = Stage::set("status").await?;
@@ -82,7 +82,7 @@ async fn a_request_that_brings_its_status() -> Result<()> {
     Ok(())
 }
 
-/// Writing a later end into the status: refused, with rights on it and as an administrator too.
+/// Writing a later expiry into the status, with rights on the status or as an administrator: the API server denies it.
 #[tokio::test]
 async fn writing_the_status() -> Result<()> {
     let stage = Stage::set("writing").await?;
@@ -113,8 +113,8 @@ async fn writing_the_status() -> Result<()> {
     Ok(())
 }
 
-/// Taking fields over by server-side apply, under oz's manager name too: spec, stamp and owners are
-/// immutable whoever manages them.
+/// Taking over fields with server-side apply, also under oz's field manager: the API server denies changes of spec,
+/// stamp and owner references by every manager.
 #[tokio::test]
 async fn taking_fields_over_by_server_side_apply() -> Result<()> {
     let stage = Stage::set("apply").await?;
@@ -160,7 +160,8 @@ async fn taking_fields_over_by_server_side_apply() -> Result<()> {
     Ok(())
 }
 
-/// Reasons and annotations without measure: refused, with what would be enough.
+/// Creating requests with an oversized reason, annotation or name: the API server denies them, and names the field or
+/// the limit.
 #[tokio::test]
 async fn fields_without_measure() -> Result<()> {
     let stage = Stage::set("measure").await?;
@@ -176,8 +177,8 @@ async fn fields_without_measure() -> Result<()> {
     Ok(())
 }
 
-/// Taking the name of somebody's request after it was deleted: another request with objects of its
-/// own; the first one's access is over.
+/// Reusing the name of another user's deleted request: the new request has separate objects, and the access by the
+/// first one ends.
 #[tokio::test]
 async fn the_name_of_anothers_request() -> Result<()> {
     let stage = Stage::set("name").await?;
@@ -216,7 +217,7 @@ async fn the_name_of_anothers_request() -> Result<()> {
     Ok(())
 }
 
-/// Dry runs as a way to be granted, or to fill the record: nothing is stored, granted or recorded.
+/// Using dry runs to get a grant or to fill the audit trail: nothing is stored, granted or recorded.
 #[tokio::test]
 async fn a_dry_run() -> Result<()> {
     let stage = Stage::set("dry").await?;
@@ -236,7 +237,7 @@ async fn a_dry_run() -> Result<()> {
             .create(&dry, &exec_request("dry", TEMPLATE, "5m"))
             .await,
     )?;
-    // What comes after it is there.
+    // A later request is granted and recorded.
     alice.granted(&exec_request("wet", TEMPLATE, "5m")).await?;
     assert!(alice.api().get_opt("dry").await?.is_none());
     assert!(records_of(&stage.oz()?.webhook.process, stage.name(), "dry")?.is_empty());
@@ -253,7 +254,7 @@ async fn a_dry_run() -> Result<()> {
     Ok(())
 }
 
-/// Asking for access to oz's own pods, as a dry run too, which oz's own probe uses: refused.
+/// Requesting access to oz's own pods, also as a dry run, which oz's canary uses: the webhook denies it.
 #[tokio::test]
 async fn a_request_in_ozs_own_namespace() -> Result<()> {
     let stage = Stage::set("own").await?;
@@ -274,8 +275,8 @@ async fn a_request_in_ozs_own_namespace() -> Result<()> {
     Ok(())
 }
 
-/// Naming a pod that only looks like one of the workload's (its labels, by whoever may label pods):
-/// never chosen, since nothing of the workload owns it.
+/// Naming a pod that has the workload's labels, which any user with rights on pods can set, but not the workload's
+/// owner reference: the operator does not choose it.
 #[tokio::test]
 async fn a_pod_that_wears_the_workloads_labels() -> Result<()> {
     let stage = Stage::set("labels").await?;
@@ -285,7 +286,7 @@ async fn a_pod_that_wears_the_workloads_labels() -> Result<()> {
         "spec": {"containers": [{"name": fixtures::CONTAINER, "image": fixtures::IMAGE}]},
     }))?;
     pods.create(&PostParams::default(), &bait).await?;
-    // A label that the ReplicaSet does not select by itself, so that it does not adopt it at once.
+    // The selector of the ReplicaSet requires more than this label, so it does not adopt the pod at once.
     let label = json!({"metadata": {"labels": {"app": oz_e2e::WORKLOAD}}});
     pods.patch("bait", &PatchParams::default(), &Patch::Merge(&label))
         .await?;
@@ -308,7 +309,7 @@ async fn a_pod_that_wears_the_workloads_labels() -> Result<()> {
     Ok(())
 }
 
-/// Changing the template while a grant lasts, so that it lasts longer: what was decided stays.
+/// Changing the template to longer durations during a grant: the expiry of the grant does not change.
 #[tokio::test]
 async fn a_template_that_is_changed_in_the_middle() -> Result<()> {
     let stage = Stage::set("middle").await?;

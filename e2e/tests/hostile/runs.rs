@@ -1,5 +1,6 @@
-//! Harness runs, while no process of oz runs and its webhooks are out of the path of requests: who they are from, and
-//! whose pods they are. Carol is an administrator who is in no group that mends clusters.
+//! Harness runs while no process of oz runs and its webhooks are unregistered: the requester of a run, and the owner of
+//! its pods. Carol is an administrator who is in no group that repairs clusters. Two tests start the processes that
+//! they need.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::batch::v1::Job;
@@ -86,8 +87,8 @@ fn labelled(labels: &Value) -> Patch<Value> {
     Patch::Merge(json!({"metadata": {"labels": labels}}))
 }
 
-/// Submitting a harness run while no webhook stamps it, without a stamp or with one that names somebody else, and
-/// changing the stamp of one: refused; a run may be labelled and deleted.
+/// Submitting a harness run without a stamp or with a stamp that names another user, or changing the stamp of a run,
+/// while oz is down: the admission policy denies it; a run may be labelled and deleted.
 #[tokio::test]
 async fn unstamped_run_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = ruin("ruin-runs").await?;
@@ -125,9 +126,10 @@ fn workspace(name: &str, stamped_by: Option<&str>) -> Result<Workspace> {
     Ok(workspace)
 }
 
-/// Creating a workspace that is filled by a Secret while no webhook asks whether its author may read it, without a
-/// stamp or with one that names somebody else, and changing the stamp of one: refused. By its URL the Secret would go
-/// anywhere. A workspace that names none needs no stamp.
+/// Creating a workspace with a Secret as the credentials of its seed, without a stamp or with a stamp that names
+/// another user, or changing the stamp of a workspace, while no webhook checks the author's right to read the Secret:
+/// the admission policy denies it, because the URL could send the Secret to any server; a workspace without a Secret
+/// requires no stamp.
 #[tokio::test]
 async fn unstamped_seed_with_secret_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = ruin("ruin-seeds").await?;
@@ -158,8 +160,8 @@ async fn unstamped_seed_with_secret_is_refused_while_oz_is_down() -> Result<()> 
     Ok(())
 }
 
-/// Making a pod that bears the labels of a harness run's, or giving a pod of one's own these labels: refused. By them
-/// and by its owner the broker would take it for the run's.
+/// Creating a pod with the labels of a harness run's pod, or adding these labels to another pod, by which the broker
+/// would accept it as the run's pod: the admission policy denies it.
 #[tokio::test]
 async fn a_pod_that_is_to_be_taken_for_a_runs() -> Result<()> {
     let ruin = ruin("ruin-pods").await?;
@@ -176,8 +178,8 @@ async fn a_pod_that_is_to_be_taken_for_a_runs() -> Result<()> {
     Ok(())
 }
 
-/// Making a workload whose pod template bears the labels of a harness run's pods, of each kind that makes pods by one, or
-/// giving a pod template these labels: refused. Kubernetes' own controllers would make these pods.
+/// Creating a workload of any kind with the labels of a harness run's pods in its pod template, or adding these labels
+/// to a pod template, so that the controllers of Kubernetes create such pods: the admission policy denies it.
 #[tokio::test]
 async fn workload_with_the_labels_of_a_runs_pods_is_refused() -> Result<()> {
     let ruin = ruin("ruin-workloads").await?;
@@ -231,7 +233,7 @@ async fn workload_with_the_labels_of_a_runs_pods_is_refused() -> Result<()> {
         }
         api.create(&PostParams::default(), &object(&json!({})))
             .await?;
-        // Of a Job that is there, the template stays as it is in any case.
+        // The template of an existing Job is immutable.
         if kind != "Job" {
             let patch = Patch::Merge(json!({"spec": spec(kind, &marks("uid-1"))}));
             let merged = api.patch("mine", &PatchParams::default(), &patch).await;
@@ -245,8 +247,8 @@ async fn workload_with_the_labels_of_a_runs_pods_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Adding an ephemeral container to a pod of a harness run, as an administrator too, and having it mount the token by
-/// which the broker knows the pod, as a member of a break-glass group too: refused.
+/// Adding an ephemeral container to a pod of a harness run as an administrator, or one that mounts the token by which
+/// the broker knows the pod as a member of a break-glass group: the admission policy denies it.
 #[tokio::test]
 async fn ephemeral_container_in_a_runs_pod_is_refused() -> Result<()> {
     let ruin = ruin("ruin-ephemeral").await?;
@@ -278,8 +280,8 @@ async fn ephemeral_container_in_a_runs_pod_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Taking the labels off a pod of a harness run by which its NetworkPolicy confines it, by any way that leads to a
-/// pod, or naming another owner: refused; other labels may be written, and the pod may be deleted.
+/// Removing the labels by which a NetworkPolicy confines a pod of a harness run, through the pod or its subresources,
+/// or removing its owner: the admission policy denies it; other labels may be written, and the pod may be deleted.
 #[tokio::test]
 async fn removal_of_pod_labels_of_run_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = ruin("ruin-out").await?;
@@ -287,7 +289,7 @@ async fn removal_of_pod_labels_of_run_is_refused_while_oz_is_down() -> Result<()
     let submitted = submitted
         .create(&PostParams::default(), &run("mine", Some("carol"))?)
         .await?;
-    // The Job controller may make it.
+    // The Job controller may create it.
     let pod = ruin.scene.pod_of_job("mine", &submitted).await?;
     let (name, pods, merge) = (pod.name_any(), ruin.api::<Pod>(), PatchParams::default());
     assert_eq!(
@@ -305,7 +307,7 @@ async fn removal_of_pod_labels_of_run_is_refused_while_oz_is_down() -> Result<()
                 pods.patch_subresource("resize", &name, &merge, &patch)
                     .await,
             ] {
-                // Some ways do not lead to labels.
+                // Some subresources do not change labels.
                 match answer {
                     Ok(after) => assert_eq!(after.labels(), pod.labels()),
                     refusal => {
@@ -328,8 +330,8 @@ async fn removal_of_pod_labels_of_run_is_refused_while_oz_is_down() -> Result<()
     Ok(())
 }
 
-/// Making a NetworkPolicy that lets the pods of harness runs ask name servers, since policies add up, before a run and
-/// during one, where runs must be confined: the run is refused, or ends, and both name the policy.
+/// Creating a NetworkPolicy that permits DNS for the pods of harness runs, before or during a run, where runs must be
+/// confined: a new run fails, a running one is cancelled, and both name the policy.
 #[tokio::test]
 async fn policy_that_opens_a_run_that_must_be_confined_ends_it() -> Result<()> {
     let ruin = ruin("opened-runs").await?;
@@ -388,8 +390,8 @@ async fn policy_that_opens_a_run_that_must_be_confined_ends_it() -> Result<()> {
     ends("late", RunPhase::Failed).await
 }
 
-/// Exchanging the image of a pod of a harness run, as an administrator, so that another program is given the token by which
-/// the broker knows the pod: refused.
+/// Changing the image of a pod of a harness run as an administrator, so that another program receives the token by
+/// which the broker knows the pod: the admission policy denies it.
 #[tokio::test]
 async fn image_change_of_run_pod_is_refused_while_oz_is_down() -> Result<()> {
     let ruin = ruin("ruin-image").await?;
@@ -409,8 +411,9 @@ async fn image_change_of_run_pod_is_refused_while_oz_is_down() -> Result<()> {
     Ok(())
 }
 
-/// Mounting a volume over the directory of the harness, or over one of the system, by a path that is spelled otherwise
-/// (`//paddock`, `/./paddock`, `/etc//passwd`), in a template of harness runs: refused, with the path's field.
+/// Mounting a volume over a directory of the harness or of the system in a template of harness runs, by another
+/// spelling of the path (`//paddock`, `/./paddock`, `/etc//passwd`): the webhook denies the template and names the
+/// field.
 #[tokio::test]
 async fn overlay_that_spells_a_path_otherwise_is_refused() -> Result<()> {
     let ruin = ruin("spelled").await?;

@@ -1,5 +1,5 @@
-//! Sealing with the keys of a component that seals something else: the gate parses the bytes of every user, and so is the one
-//! whose keys may get into other hands.
+//! Seals by the key of a component that does not own their purpose. The gate parses data of every user, so its keys are
+//! the most exposed.
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::gating::Gated;
 use crate::{SYSTEM, Stage};
 
-/// The private key of a component, as an administrator reads it.
+/// Returns the private key of a component, as an administrator reads it.
 async fn private_key(admin: &Client, owner: Owner) -> Result<[u8; Keys::BYTES]> {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), NAMESPACE);
     let data = secrets.get(owner.private_keys()).await?.data;
@@ -28,7 +28,7 @@ async fn private_key(admin: &Client, owner: Owner) -> Result<[u8; Keys::BYTES]> 
     Ok(key.0.as_slice().try_into()?)
 }
 
-/// A request of mallory's with a stamp that names alice, sealed by this key as if it were the webhook's.
+/// Returns a request of mallory with a stamp that names alice, sealed with this key as if by the webhook.
 fn stamped(
     scene: &Scene,
     name: &str,
@@ -56,11 +56,12 @@ fn stamped(
     Ok(request)
 }
 
-/// Sealing a stamp that names somebody else with the private key of the gate or of the operator, while the webhook is out of
-/// the path (which takes an administrator): denied as forged, where the webhook's own key is believed.
+/// Sealing a stamp that names another user with the private key of the gate or the operator, after an administrator
+/// removed the webhook and the admission policies: the operator denies the request as forged; it accepts the webhook's
+/// own key.
 #[tokio::test]
 async fn a_stamp_by_the_key_of_another_component() -> Result<()> {
-    // The gate of this process runs from then on.
+    // The gate of this process runs from here on.
     drop(Gated::set("gates-stamp").await?);
     let mut place = SYSTEM.write().await;
     let cluster = crate::cluster().await?;
@@ -91,7 +92,8 @@ async fn a_stamp_by_the_key_of_another_component() -> Result<()> {
     Ok(())
 }
 
-/// Lengthening a grant that one has, sealed anew with the private key of the gate or of the webhook: revoked, as tampered with.
+/// Extending one's own grant with a new seal by the private key of the gate or the webhook: the operator revokes the
+/// grant because of drift.
 #[tokio::test]
 async fn a_grant_by_the_key_of_another_component() -> Result<()> {
     drop(Gated::set("gates-grant").await?);
@@ -119,7 +121,7 @@ async fn a_grant_by_the_key_of_another_component() -> Result<()> {
     Ok(())
 }
 
-/// Reading the private keys of another component, and exchanging its public keys, as the gate: refused by the API server.
+/// Reading the private keys of another component, or replacing its public keys, as the gate: the API server denies it.
 #[tokio::test]
 async fn the_keys_of_others_as_the_gate() -> Result<()> {
     let gated = Gated::set("gates-rights").await?;

@@ -1,5 +1,5 @@
-//! Rights for a time that would be kept, templates by those who may do less than they hand out,
-//! requests that continue what is not theirs, and what surrounds a pod of one's own.
+//! Rights through transient bindings that would become permanent, templates by authors with fewer rights than the
+//! template grants, requests that extend another request, and the network and admission of a dedicated pod.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +25,11 @@ use crate::requests::SOON;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// A ClusterRole that the list names in full, and that can write RBAC.
+/// A ClusterRole that the operator's list names in full, and that can write RBAC objects.
 const KEEPER: &str = "keeper";
 
-/// oz with transient bindings, of whatever is called `team-*` if it is harmless, and of [`KEEPER`]; and
-/// with pods that are tried as the authors of their templates.
+/// Starts oz with transient bindings of harmless roles named `team-*` and of [`KEEPER`], and with pods that are tried
+/// as the authors of their templates.
 pub(crate) async fn start(cluster: &Cluster) -> Result<System> {
     let mut kubectl = cluster.kubectl("admin");
     kubectl.args(["apply", "--server-side", "--force-conflicts"]);
@@ -76,7 +76,7 @@ pub(crate) async fn start(cluster: &Cluster) -> Result<System> {
     System::start_as(cluster, &webhook, &operator).await
 }
 
-/// A place where alice may ask for transient bindings, and bind whatever ClusterRole there is.
+/// Returns a stage in which alice may request transient bindings and bind every ClusterRole.
 async fn binding_stage(prefix: &str) -> Result<Stage> {
     let stage = Stage::set(prefix).await?;
     let rules = [
@@ -90,7 +90,7 @@ async fn binding_stage(prefix: &str) -> Result<Stage> {
     Ok(stage)
 }
 
-/// A ClusterRole with one rule, named after the stage.
+/// Creates a ClusterRole with one rule, named after the stage.
 async fn cluster_role(stage: &Stage, prefix: &str, rule: Value) -> Result<String> {
     let name = format!("{prefix}-{}", stage.name());
     let role: ClusterRole = serde_json::from_value(json!({
@@ -101,7 +101,7 @@ async fn cluster_role(stage: &Stage, prefix: &str, rule: Value) -> Result<String
     Ok(name)
 }
 
-/// Asks as alice for this ClusterRole for a while.
+/// Requests a transient binding to this ClusterRole as alice.
 async fn ask_to_bind(
     stage: &Stage,
     name: &str,
@@ -121,14 +121,14 @@ async fn ask_to_bind(
     Ok(bindings.create(&PostParams::default(), &object).await)
 }
 
-/// What is said when a role with this rule, which the operator's list has by a pattern, is asked for.
+/// Returns the denial of a role with this rule, which matches a pattern in the operator's list.
 async fn told_of(stage: &Stage, name: &str, rule: Value) -> Result<String> {
     let role = cluster_role(stage, &format!("team-{name}"), rule).await?;
     refused(ask_to_bind(stage, name, &role).await?)
 }
 
-/// A right for five minutes to write Roles or RoleBindings, with which one would bind oneself for
-/// good: refused, with the rule that says so.
+/// Requesting the right to write Roles or RoleBindings for five minutes, which would permit a permanent binding: the
+/// webhook denies it and names the rule.
 #[tokio::test]
 async fn a_transient_right_to_write_rbac() -> Result<()> {
     let stage = binding_stage("writing-rbac").await?;
@@ -141,7 +141,7 @@ async fn a_transient_right_to_write_rbac() -> Result<()> {
     Ok(())
 }
 
-/// Each of these rights (group, resource, verb), by a role of its own, is refused with the rule that says so.
+/// Checks that each of these rights (group, resource, verb), in a separate role, is denied with the rule as the reason.
 async fn each_is_refused(prefix: &str, rules: &[(&str, &str, &str)]) -> Result<()> {
     let stage = binding_stage(prefix).await?;
     for (number, (group, resource, verb)) in rules.iter().enumerate() {
@@ -152,8 +152,8 @@ async fn each_is_refused(prefix: &str, rules: &[(&str, &str, &str)]) -> Result<(
     Ok(())
 }
 
-/// A right for five minutes to make pods, or workloads that make them, which run as any service
-/// account and read any Secret of the namespace: refused.
+/// Requesting the right to create pods or workloads for five minutes, which run as any service account and read any
+/// Secret of the namespace: the webhook denies it.
 #[tokio::test]
 async fn a_transient_right_to_make_pods() -> Result<()> {
     let rules = [
@@ -164,8 +164,8 @@ async fn a_transient_right_to_make_pods() -> Result<()> {
     each_is_refused("making-pods", &rules).await
 }
 
-/// A right for five minutes to take part in everybody's admission, to change what an API is, or to
-/// change the labels of a namespace that say what may happen in it: refused.
+/// Requesting the right to change admission for all users, the definition of an API, or the labels of a namespace for
+/// five minutes: the webhook denies it.
 #[tokio::test]
 async fn a_transient_right_over_admission() -> Result<()> {
     let rules = [
@@ -186,8 +186,8 @@ async fn a_transient_right_over_admission() -> Result<()> {
     each_is_refused("over-admission", &rules).await
 }
 
-/// A right for five minutes to have certificates signed for whatever name, or to write oz's own
-/// templates and records: refused.
+/// Requesting the right to approve certificates for any name, or to write oz's own templates and audit records, for
+/// five minutes: the webhook denies it.
 #[tokio::test]
 async fn a_transient_right_to_sign_or_to_write_ozs_own_kinds() -> Result<()> {
     let stage = binding_stage("signing").await?;
@@ -211,8 +211,8 @@ async fn a_transient_right_to_sign_or_to_write_ozs_own_kinds() -> Result<()> {
     Ok(())
 }
 
-/// A role that the operator's list names in full, and that can write RBAC: bound, since the list says
-/// so, with a warning to who asks, a condition and an event.
+/// Requesting a role that the operator's list names in full and that can write RBAC objects: the operator binds it,
+/// because the list names it, with a condition and an event.
 #[tokio::test]
 async fn a_powerful_role_that_is_named_in_full() -> Result<()> {
     let stage = binding_stage("in-full").await?;
@@ -241,8 +241,8 @@ async fn a_powerful_role_that_is_named_in_full() -> Result<()> {
     .await
 }
 
-/// A template by somebody who may exec into pods, but may not look at them, which a grant hands out
-/// as well: refused, with what is missing.
+/// Creating a template as an author who may exec into pods but not read them, although a grant includes both rights:
+/// the webhook denies it and names the missing rights.
 #[tokio::test]
 async fn an_author_who_may_not_look_at_pods() -> Result<()> {
     let stage = Stage::set("blind").await?;
@@ -265,7 +265,7 @@ async fn an_author_who_may_not_look_at_pods() -> Result<()> {
     Ok(())
 }
 
-/// Continuing somebody else's request: refused, and it says whose it is not.
+/// Extending another user's request: the webhook denies it and names that request.
 #[tokio::test]
 async fn extending_anothers_request() -> Result<()> {
     let stage = Stage::set("extend-other").await?;
@@ -282,7 +282,7 @@ async fn extending_anothers_request() -> Result<()> {
     Ok(())
 }
 
-/// Continuing a request that is over, that never was, or that was not granted: refused.
+/// Extending a request that has expired, that does not exist, or that was not granted: the webhook denies it.
 #[tokio::test]
 async fn extension_of_ended_request_is_refused() -> Result<()> {
     let stage = Stage::set("extend-over").await?;
@@ -301,8 +301,8 @@ async fn extension_of_ended_request_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Continuing one's own request in another pod than it is for: refused; without a pod, it is the
-/// same one.
+/// Extending one's own request with another pod: the webhook denies it; without a pod, the extension is for the same
+/// pod.
 #[tokio::test]
 async fn extending_into_another_pod() -> Result<()> {
     let stage = Stage::set("extend-pod").await?;
@@ -326,7 +326,7 @@ async fn extending_into_another_pod() -> Result<()> {
     Ok(())
 }
 
-/// A request that names one which is deleted before it is decided about: denied.
+/// Extending a request that is deleted before the decision: the operator denies the extension.
 #[tokio::test]
 async fn extension_of_request_deleted_before_decision_is_denied() -> Result<()> {
     let stage = Stage::set("extend-gone").await?;
@@ -334,7 +334,7 @@ async fn extension_of_request_deleted_before_decision_is_denied() -> Result<()> 
     alice
         .granted(&exec_request("first", TEMPLATE, "5m"))
         .await?;
-    // It waits for its template.
+    // The request waits for its template.
     let mut next = exec_request("next", "later", "5m");
     next.spec.extends = Some("first".to_owned());
     alice.create(&next).await?;
@@ -355,8 +355,8 @@ async fn extension_of_request_deleted_before_decision_is_denied() -> Result<()> 
     Ok(())
 }
 
-/// Sending data through port 53 to a name server of one's own, from a pod that may use name servers
-/// only: its NetworkPolicy lets it talk to the cluster's name servers, and to nobody else.
+/// Sending data through port 53 to another name server, from a pod that may use name servers only: each egress rule of
+/// its NetworkPolicy has destinations, and these are the cluster's name servers.
 #[tokio::test]
 async fn a_name_server_of_ones_own() -> Result<()> {
     let stage = Stage::set("dns").await?;
@@ -388,8 +388,8 @@ async fn a_name_server_of_ones_own() -> Result<()> {
     Ok(())
 }
 
-/// A NetworkPolicy of one's own that selects an access pod as well, since policies add up: it is
-/// named in a condition of the request, and the grant goes on.
+/// Creating a NetworkPolicy that also selects a dedicated pod, since NetworkPolicies add up: a condition of the request
+/// names it, and the request is granted.
 #[tokio::test]
 async fn a_policy_that_opens_what_a_template_closes() -> Result<()> {
     let stage = Stage::set("additive").await?;
@@ -429,8 +429,8 @@ async fn a_policy_that_opens_what_a_template_closes() -> Result<()> {
     Ok(())
 }
 
-/// A template for a pod that admission refuses to its author, but not to oz, which somebody exempted: the
-/// pod is tried as its author, and the request waits and says so.
+/// A template for a pod that admission denies to the template's author but not to oz, which is exempt: the operator
+/// tries the pod as the author, and the request waits with the denial in its condition.
 #[tokio::test]
 async fn a_pod_that_admission_refuses_to_its_author() -> Result<()> {
     let stage = Stage::set("as-author").await?;
@@ -475,7 +475,7 @@ async fn a_pod_that_admission_refuses_to_its_author() -> Result<()> {
         let client = stage.cluster.client(author).await?;
         let templates: Api<PodAccessTemplate> = Api::namespaced(client, stage.name());
         let mut template = pod_template(&name, WORKLOAD, more)?;
-        // Who it is is not theirs to say.
+        // A user cannot choose the recorded author.
         template.metadata.annotations = Some(BTreeMap::from([(
             "crds.wizardofoz.co/author".to_owned(),
             json!({"user": "admin", "groups": ["system:masters"], "specDigest": ""}).to_string(),
@@ -492,7 +492,7 @@ async fn a_pod_that_admission_refuses_to_its_author() -> Result<()> {
         });
         let status = waiting.await?.status.unwrap_or_default();
         assert_eq!(status.phase, Phase::Pending);
-        // Written again as it is, by somebody who may: it is still whose it was.
+        // A change of the template by another user with rights keeps the author.
         let label = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
         let api = stage.api::<PodAccessTemplate>();
         let touched = api.patch(&name, &PatchParams::default(), &label).await?;
@@ -506,8 +506,8 @@ async fn a_pod_that_admission_refuses_to_its_author() -> Result<()> {
     Ok(())
 }
 
-/// A policy that lets nobody but administrators and oz use the host's network: what people write who
-/// exempt the accounts of namespaces that they trust.
+/// Creates an admission policy under which only administrators and oz may use the host's network, as in a cluster that
+/// exempts the accounts of trusted namespaces.
 async fn exempt_oz(stage: &Stage) -> Result<()> {
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
@@ -542,7 +542,7 @@ async fn exempt_oz(stage: &Stage) -> Result<()> {
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(stage.admin.clone());
     let patch = Patch::Apply(&binding);
     bindings.patch(stage.name(), &apply, &patch).await?;
-    // The API server takes a moment.
+    // The API server applies the policy with a delay.
     let host: Pod = serde_json::from_value(json!({
         "metadata": {"name": "host"},
         "spec": {"hostNetwork": true, "containers": [{"name": "a", "image": "a"}]},

@@ -1,4 +1,4 @@
-//! Getting in by a ticket that is none, and reaching through whoever asks about tickets.
+//! Access with an invalid change ticket, and calls of other servers through the ticket check.
 
 use anyhow::{Result, ensure};
 use oz_api::conditions::{self, TICKET_ACCEPTED};
@@ -11,13 +11,14 @@ use serde_json::json;
 
 use crate::{Stage, stopped};
 
-/// Why nobody knows whether a ticket is accepted, if nobody does.
+/// Checks whether the request waits because the ticket check has no result, with this reason.
 fn waits(status: &RequestStatus, reason: &str) -> bool {
     let found = conditions::find(&status.conditions, TICKET_ACCEPTED);
     found.is_some_and(|found| found.reason == reason) && status.phase == Phase::Pending
 }
 
-/// Tickets with newlines, spaces, bidi marks, no letters, `..`, or a mebibyte: refused with the field.
+/// Change tickets with newlines, spaces, bidirectional marks, no letters, `..`, or 1 MiB of text: the API server denies
+/// the request and names the field.
 #[tokio::test]
 async fn a_ticket_that_is_no_word() -> Result<()> {
     let stage = Stage::set("ticketword").await?;
@@ -53,8 +54,8 @@ async fn a_ticket_that_is_no_word() -> Result<()> {
     Ok(())
 }
 
-/// A ticket that only begins or ends as the template's pattern says, holds a line that does, or is missing:
-/// refused.
+/// A missing change ticket, or one that matches the template's pattern only in part, also for a multi-line pattern: the
+/// webhook denies the request.
 #[tokio::test]
 async fn a_ticket_that_matches_in_part() -> Result<()> {
     let stage = Stage::set("ticketpart").await?;
@@ -90,8 +91,8 @@ async fn a_ticket_that_matches_in_part() -> Result<()> {
     Ok(())
 }
 
-/// Patterns that close the group around them, look back, or compile to megabytes, in a template and in a policy:
-/// refused with the field.
+/// Patterns that close the enclosing group, look ahead, refer back, or compile to megabytes, in a template: the webhook
+/// denies the template and names the field.
 #[tokio::test]
 async fn a_pattern_that_is_a_bomb() -> Result<()> {
     let stage = Stage::set("ticketbomb").await?;
@@ -114,7 +115,7 @@ async fn a_pattern_that_is_a_bomb() -> Result<()> {
         )?;
         ensure!(why.contains("ticket.pattern"), "{pattern}: {why}");
     }
-    // What has other engines try for ever is decided at once here.
+    // Other regular expression engines need unlimited time for this pattern; this one decides at once.
     stage
         .template(&ticket_template("slow", Some("(a+)+(a+)+b"), None))
         .await?;
@@ -126,8 +127,8 @@ async fn a_pattern_that_is_a_bomb() -> Result<()> {
     Ok(())
 }
 
-/// A template that names a check which nobody configured, and a policy that does: nobody gets in, and the
-/// condition says who sets it.
+/// A template, and an access policy, that name a ticket check without configuration: the request waits, and its
+/// condition names the chart value to set.
 #[tokio::test]
 async fn a_check_that_there_is_not() -> Result<()> {
     let stage = Stage::set("ticketcheck").await?;
@@ -163,7 +164,7 @@ async fn a_check_that_there_is_not() -> Result<()> {
     .await
 }
 
-/// Changing the ticket of a request that was granted: refused, as is any change of its spec.
+/// Changing the change ticket of a granted request: the API server denies it, since the spec is immutable.
 #[tokio::test]
 async fn a_ticket_that_is_exchanged() -> Result<()> {
     let stage = Stage::set("ticketswap").await?;
@@ -190,8 +191,8 @@ async fn a_ticket_that_is_exchanged() -> Result<()> {
     Ok(())
 }
 
-/// A server of tickets that sends oz on to where clouds tell about machines, or to itself: not followed, and no
-/// answer.
+/// A ticket server that redirects oz to a cloud metadata address, or to another server on the machine: the operator
+/// does not follow the redirect, and treats it as no response.
 #[tokio::test]
 async fn a_redirect_to_metadata() -> Result<()> {
     let (mut place, scene) = stopped("ticketaway").await?;
@@ -201,7 +202,7 @@ async fn a_redirect_to_metadata() -> Result<()> {
     let system = System::start_with(crate::cluster().await?, &ticket_checks(&checks)).await?;
     *place = Some(system);
     let tried = redirected(&scene, &server, &elsewhere).await;
-    // Whoever comes next starts one without checks.
+    // The next test starts oz without ticket checks.
     drop(place.take());
     tried
 }

@@ -1,5 +1,5 @@
-//! Hiding from oz what it made, so that it says "ended" of what goes on. Each of these needs rights on
-//! RBAC objects in the namespace, and no more than that.
+//! Hiding the objects of a grant from oz, so that it reports the end of access that continues. Most of these attempts
+//! require only rights on RBAC objects in the namespace.
 
 use std::fmt::Debug;
 
@@ -28,12 +28,12 @@ use serde_json::{Value, json};
 use crate::objects::SOON;
 use crate::{SYSTEM, Stage};
 
-/// Everything by which oz could know a child, but for its name.
+/// Returns a change that removes all metadata by which oz could know a child, except its name.
 fn all_marks() -> Value {
     json!({"labels": null, "annotations": null, "ownerReferences": null})
 }
 
-/// Changes the metadata of one object, as an administrator.
+/// Changes the metadata of one object as an administrator.
 async fn change<K>(api: &Api<K>, name: &str, metadata: &Value) -> Result<()>
 where
     K: Resource + Clone + Debug + DeserializeOwned,
@@ -43,13 +43,13 @@ where
     Ok(())
 }
 
-/// An hour of alice's in a scene.
+/// Grants alice one hour of access in a scene.
 async fn granted(scene: &Scene, name: &str) -> Result<Asked> {
     let alice = scene.requests("alice").await?;
     alice.granted(&exec_request(name, TEMPLATE, "1h")).await
 }
 
-/// That nothing gives alice anything by the grant; asked when oz says so, not later.
+/// Checks that the grant gives alice no access, at the time when oz reports it.
 async fn gives_nothing(scene: &Scene, asked: &Asked) -> Result<()> {
     let (_, binding) = scene.grant(&asked.object_name()).await?;
     assert!(binding.is_none(), "{binding:?}");
@@ -57,7 +57,7 @@ async fn gives_nothing(scene: &Scene, asked: &Asked) -> Result<()> {
     Ok(())
 }
 
-/// Waits until neither Role nor RoleBinding is left.
+/// Waits until neither the Role nor the RoleBinding exists.
 async fn nothing_left(scene: &Scene, name: &str) -> Result<()> {
     eventually(&format!("nothing left of {name}"), SOON, async || {
         let (role, binding) = scene.grant(name).await?;
@@ -66,7 +66,8 @@ async fn nothing_left(scene: &Scene, name: &str) -> Result<()> {
     .await
 }
 
-/// Grants, has the metadata of these changed, and sees the grant revoked when oz says so.
+/// Grants access, changes the metadata of these objects, and checks that access has ended when oz reports the
+/// revocation.
 async fn revokes(prefix: &str, role: Option<Value>, binding: Option<Value>) -> Result<()> {
     let stage = Stage::set(prefix).await?;
     let asked = granted(&stage, "mine").await?;
@@ -84,28 +85,30 @@ async fn revokes(prefix: &str, role: Option<Value>, binding: Option<Value>) -> R
     nothing_left(&stage, &name).await
 }
 
-/// Taking the labels off the RoleBinding, by which oz watches it: revoked, and gone before oz says so.
+/// Removing the labels of the RoleBinding, by which oz watches it: the operator revokes the grant, and deletes the
+/// RoleBinding before it reports the revocation.
 #[tokio::test]
 async fn labels_taken_off_the_binding() -> Result<()> {
     revokes("unseen", None, Some(json!({"labels": null}))).await
 }
 
-/// Taking labels, seal and owner reference off the RoleBinding, and the labels off the Role: revoked,
-/// and both are gone, known by their names and by what they bind.
+/// Removing labels, seal and owner reference of the RoleBinding, and the labels of the Role: the operator revokes the
+/// grant and deletes both, because it knows them by their names and by the Role that the RoleBinding names.
 #[tokio::test]
 async fn every_mark_taken_off() -> Result<()> {
     revokes("unmarked", Some(json!({"labels": null})), Some(all_marks())).await
 }
 
-/// Moving the RoleBinding's label to another owner's UID: revoked, by the owner that it was made for.
+/// Changing the label of the RoleBinding to the UID of another owner: the operator revokes the grant of the original
+/// owner.
 #[tokio::test]
 async fn a_label_that_names_another_owner() -> Result<()> {
     let other = json!({"labels": {labels::OWNER_UID: "00000000-0000-0000-0000-000000000000"}});
     revokes("moved", None, Some(other)).await
 }
 
-/// Taking labels and owner reference off Role and RoleBinding, and deleting the request at once, so that
-/// the garbage collector leaves them: both go, with the record of the end.
+/// Removing labels and owner references of Role and RoleBinding and deleting the request at the same time, so that the
+/// garbage collector ignores them: the operator deletes both, and records the revocation.
 #[tokio::test]
 async fn marks_taken_off_and_the_request_deleted() -> Result<()> {
     let stage = Stage::set("orphans").await?;
@@ -123,7 +126,7 @@ async fn marks_taken_off_and_the_request_deleted() -> Result<()> {
         change(&roles, &role, &marks),
         requests.delete("mine", &orphaning),
     );
-    // Whichever comes too late finds nothing: oz may have been faster.
+    // A change that is too late finds no object, because oz may be faster.
     drop((one, two));
     three?;
     nothing_left(&stage, &name).await?;
@@ -135,7 +138,7 @@ async fn marks_taken_off_and_the_request_deleted() -> Result<()> {
     .await
 }
 
-/// Takes oz for oneself.
+/// Takes exclusive use of oz.
 async fn alone() -> Result<(
     tokio::sync::RwLockWriteGuard<'static, Option<System>>,
     System,
@@ -150,8 +153,9 @@ async fn alone() -> Result<(
     Ok((place, system, cluster))
 }
 
-/// The same while the operator is down, of one request that is deleted meanwhile and of one that stays:
-/// when it is back, both have nothing, and the one that stays is revoked.
+/// Removing labels and owner references of Role and RoleBinding while the operator is down, for a request that is
+/// deleted and for one that remains, and the seal of the latter's RoleBinding: the restarted operator ends the access
+/// by both, and revokes the remaining request.
 #[tokio::test]
 async fn marks_taken_off_while_the_operator_is_down() -> Result<()> {
     let (mut place, mut system, cluster) = alone().await?;
@@ -167,7 +171,7 @@ async fn marks_taken_off_while_the_operator_is_down() -> Result<()> {
         change(&roles, &asked.role_name(), &marks).await?;
         change(&bindings, &asked.object_name(), &marks).await?;
     }
-    // Of this one not even the seal is left.
+    // This RoleBinding loses its seal too.
     change(&bindings, &stays.object_name(), &all_marks()).await?;
     let alice = scene.requests("alice").await?;
     let parameters = DeleteParams::default();
@@ -184,8 +188,9 @@ async fn marks_taken_off_while_the_operator_is_down() -> Result<()> {
     Ok(())
 }
 
-/// Having a RoleBinding wait for the Role that oz will make, while the webhook is out of the path: oz
-/// makes no Role as long as it is there, and names it; nobody gets anything.
+/// Creating a RoleBinding to the Role that oz will create, after an administrator removed the webhook and the admission
+/// policies: the operator creates no Role while the RoleBinding exists, and names it in a condition and an audit
+/// record.
 #[tokio::test]
 async fn a_binding_that_waits_without_the_webhook() -> Result<()> {
     let (_place, mut system, cluster) = alone().await?;
@@ -195,7 +200,7 @@ async fn a_binding_that_waits_without_the_webhook() -> Result<()> {
     let role = Asked { request }.role_name();
     system.webhook.process.kill9();
     unregister(cluster)?;
-    // One that has seen the policies goes by them for a while.
+    // An operator that has seen the admission policies relies on them for a while.
     system.operator.process.kill9();
     system.operator = Operator::start(cluster, &Options::default()).await?;
     let bindings = scene.api::<RoleBinding>();
@@ -217,7 +222,7 @@ async fn a_binding_that_waits_without_the_webhook() -> Result<()> {
     let alarm =
         |one: &Record| one.action == Action::ForeignAccess && one.message.contains("innocent");
     assert!(records.iter().any(alarm), "{records:?}");
-    // Nothing is wrong with the request.
+    // The request itself is valid.
     bindings
         .delete("innocent", &DeleteParams::default())
         .await?;
@@ -225,9 +230,9 @@ async fn a_binding_that_waits_without_the_webhook() -> Result<()> {
     Ok(())
 }
 
-/// Having a RoleBinding wait for every name that is reserved for Roles of grants, while the policies and the webhook
-/// are out of the path: the Role has a name of its own, which nobody could foresee; and when the
-/// policies are back, a name that somebody binds to is not used.
+/// Creating a RoleBinding to every numbered name that is reserved for Roles of grants, while the admission policies and
+/// the webhook are removed: the Role gets a name without a number, and also after the policies are restored the
+/// operator uses no name that a RoleBinding names.
 #[tokio::test]
 async fn reserved_names_without_their_policy() -> Result<()> {
     let (_place, mut system, cluster) = alone().await?;
@@ -236,11 +241,11 @@ async fn reserved_names_without_their_policy() -> Result<()> {
     system.operator.reserves().await?;
     let with = granted(&scene, "with").await?;
     assert!(names::grant_role_number(&with.role_name()).is_some());
-    // Who binds to a Role that is there has what it gives.
+    // A RoleBinding to an existing Role would give its rights.
     let now = DeleteParams::default();
     alice.api().delete("with", &now).await?;
     nothing_left(&scene, &with.object_name()).await?;
-    // What a request waits for is read when it is made; then nothing of oz is in the path.
+    // The webhook reads the template of a request at its creation; after that, oz is not in the path of requests.
     alice
         .create(&exec_request("without", "later", "1h"))
         .await?;
@@ -263,7 +268,7 @@ async fn reserved_names_without_their_policy() -> Result<()> {
         names::own_grant_role(&without.object_name())
     );
 
-    // One name is left that nobody binds to, or none that is tried.
+    // RoleBindings name all numbered names, so the operator uses none of them.
     install(cluster).await?;
     system.operator.reserves().await?;
     scene.template(&template("last")).await?;
@@ -277,7 +282,7 @@ async fn reserved_names_without_their_policy() -> Result<()> {
     Ok(())
 }
 
-/// A binding of mallory to a Role.
+/// Returns a RoleBinding of mallory to a Role.
 fn bound(name: &str, role: &str) -> serde_json::Result<RoleBinding> {
     serde_json::from_value(json!({
         "metadata": {"name": name},
@@ -286,9 +291,9 @@ fn bound(name: &str, role: &str) -> serde_json::Result<RoleBinding> {
     }))
 }
 
-/// Keeping a copy of a grant's Role and RoleBinding, and creating them again without labels when it has
-/// ended, with a binding of one's own beside them: what bears oz's seal is found and ended, and the
-/// binding is named in an alarm, since it is not oz's to delete.
+/// Creating copies of a grant's Role and RoleBinding without labels after its end, with an additional RoleBinding to
+/// the Role: the operator finds and deletes the copies by oz's seal, and names the additional RoleBinding in an alarm,
+/// since oz did not create it.
 #[tokio::test]
 async fn a_grant_that_is_copied_and_brought_back() -> Result<()> {
     let (_place, mut system, cluster) = alone().await?;
@@ -308,7 +313,7 @@ async fn a_grant_that_is_copied_and_brought_back() -> Result<()> {
         (metadata.uid, metadata.resource_version) = (None, None);
         (metadata.labels, metadata.owner_references) = (None, None);
     }
-    // With the policy in place nobody brings them back.
+    // While the admission policy is in effect, an administrator cannot create the copies.
     let why = refused(roles.create(&PostParams::default(), &role).await)?;
     assert!(why.contains("reserved for Roles that oz makes"), "{why}");
     let mine = bound("innocent", &asked.role_name())?;
@@ -321,7 +326,7 @@ async fn a_grant_that_is_copied_and_brought_back() -> Result<()> {
     bindings.create(&PostParams::default(), &mine).await?;
     assert!(scene.can("alice", "get", &format!("pods/{}", asked.pod()))?);
 
-    // It looks when it begins to lead, and every ten minutes.
+    // The operator searches for copies when it becomes the leader, and every ten minutes.
     system.operator.process.kill9();
     system.operator = Operator::start(cluster, &Options::default()).await?;
     nothing_left(&scene, &name).await?;
@@ -340,11 +345,11 @@ async fn a_grant_that_is_copied_and_brought_back() -> Result<()> {
     assert!(bindings.get_opt("innocent").await?.is_some(), "not oz's");
     let metrics = system.operator.metrics().await?;
     assert!(metrics.contains("oz_sweep_ended_total"), "{metrics}");
-    // What comes next begins with policies again.
+    // The next test starts oz with the admission policies again.
     Ok(())
 }
 
-/// Takes the marks off a transient binding's binding, and sees it revoked and gone.
+/// Removes the marks of the RBAC binding of a transient binding, and checks that it is revoked and deleted.
 async fn unmarked<K, B>(objects: &Api<K>, bindings: &Api<B>, object: Value) -> Result<()>
 where
     K: Kind + Serialize,
@@ -389,9 +394,9 @@ where
     scene.api()
 }
 
-/// Taking labels, or labels, seal and owner reference, off what a transient binding bound, in a
-/// namespace or in the whole cluster, of oz's own kinds and of the published ones: revoked, and the
-/// binding is gone before oz says so.
+/// Removing labels, or labels, seal and owner reference, of the RBAC binding of a transient binding, in a namespace and
+/// in the whole cluster, for oz's own kinds and the published ones: the operator revokes the transient binding, and
+/// deletes the RBAC binding before it reports the revocation.
 #[tokio::test]
 async fn marks_taken_off_a_transient_binding() -> Result<()> {
     let mut place = SYSTEM.write().await;
@@ -457,14 +462,14 @@ async fn marks_taken_off_a_transient_binding() -> Result<()> {
     .await
 }
 
-/// Exchanging a pod of one's own between its creation and its Role, while the operator is down, with oz's
-/// seal and marks copied to the new one: the grant is revoked, and nobody is let into the other pod.
+/// Replacing a dedicated pod between its creation and that of its Role, while the operator is down, with oz's seal and
+/// marks on the new pod: the operator revokes the grant, and the requester gets no access to the new pod.
 #[tokio::test]
 async fn a_pod_that_is_exchanged_before_its_role() -> Result<()> {
     let (mut place, mut system, cluster) = alone().await?;
     let scene = Scene::set(cluster, "swapped").await?;
     scene.pod_template("pod", &json!({})).await?;
-    // As long as there may be no Roles, the grant stays between the two.
+    // While a quota prevents Roles, the grant remains between the two steps.
     let quota = json!({
         "metadata": {"name": "no-roles"},
         "spec": {"hard": {"count/roles.rbac.authorization.k8s.io": "0"}},

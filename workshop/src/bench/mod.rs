@@ -42,85 +42,86 @@ use tokio::signal::unix::{SignalKind, signal};
 use xtask::programs;
 use xtask::screen::Screen;
 
-/// What to measure.
+/// The benchmarks.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// Exec access: latency, throughput, API calls, the instant of the end, memory.
+    /// Exec access: latency, throughput, API calls, lateness of the expiry, memory.
     Grants(GrantsOptions),
-    /// Pods of one's own: latency, API calls, what one stuck pod does to others, the instant of the end.
+    /// Dedicated pods: latency, API calls, effect of one stuck pod on others, lateness of the expiry.
     Pods(Options),
-    /// The audit trail: what a record costs, and what it adds to a grant.
+    /// Audit trail: cost of a record, and the latency that it adds to a grant.
     Audit(Options),
-    /// Requests that others approve: from the last answer to access, many decided at once, what waiting costs, and
+    /// Approvals: time from the last approval to access, many decisions at once, cost of waiting requests, and
     /// emergencies.
     Approvals(Options),
-    /// The size of a cluster: memory, starts and grants with more and more pods and grants, what is overdue at a start.
+    /// Cluster size: memory, starts and grants with increasing numbers of pods and grants, overdue grants at a start.
     Scale(Options),
-    /// Evidence of a thousand requests: until an auditor has it, and until it is checked.
+    /// Evidence of a thousand requests: time to collect and to check it.
     Evidence(Options),
-    /// Transient bindings: how late they begin and end, API writes, what waiting costs.
+    /// Transient bindings: lateness of begin and end, API writes, cost of waiting bindings.
     Bindings(Options),
-    /// Composites: a policy in process and asked of OPA, thousands of parents, ends beside functions that hang.
+    /// Composites: a policy in process and a policy in OPA, thousands of parents, expiry next to functions that do not
+    /// respond.
     Composites(Options),
-    /// Two replicas of everything: how late access and its end are when one is killed or replaced, the
+    /// Two replicas of every server: lateness of access and expiry while one replica is killed or replaced, the
     /// authority changes or the API server restarts.
     Ha(Options),
-    /// `ozctl exec` on a real node, from nothing to done (root).
+    /// `ozctl exec` on a real node, from request to exit (root).
     Exec(Options),
-    /// What the connect hook costs where 10,000 grants and 50,000 pods are known, in process.
+    /// Connect hook: cost with 10,000 grants and 50,000 pods, in process.
     Connect(Options),
-    /// How late access ends beside hundreds of grants whose sessions cannot be ended, since their node does
-    /// not answer.
+    /// Lateness of the expiry next to hundreds of grants with sessions that cannot be ended, since their node does not
+    /// respond.
     Ends(Options),
-    /// The end of open sessions on a real node: how late it is, whatever their users do (root).
+    /// Termination of open sessions on a real node: its lateness, regardless of the users' processes (root).
     Sessions(Options),
-    /// What the gate adds to a session on a real node: to the first byte, to a key, to what is printed; 200 at once (root).
+    /// Gate: latency that it adds to a session on a real node: first byte, a key, printed output; 200 at once (root).
     Gate(Options),
-    /// What a lock takes to end hundreds of grants with open sessions on a real node (root).
+    /// Locks: time to end hundreds of grants with open sessions on a real node (root).
     Lock(Options),
-    /// Harness runs beside plain Jobs: many at once, behind one that nobody places, the instant of the end, memory.
+    /// Harness runs compared with plain Jobs: many at once, behind an unschedulable run, lateness of the end, memory.
     Runs(Options),
-    /// How soon the agent of a harness run begins on a real node, beside a plain Job (root).
+    /// Start of the agent of a harness run on a real node, compared with a plain Job (root).
     Starts(Options),
-    /// Grants that come and go for half an hour while everything is restarted in turns: whether anything grows or is
-    /// left.
+    /// Soak test: grants are created and end for half an hour while every server is restarted in turn; reports growth
+    /// and leftovers.
     Soak(Options),
-    /// Any operator of this API that somebody has installed on a cluster of `cargo xtask cluster up`: how fast it grants,
-    /// how late it ends, and what it costs.
+    /// Any operator of this API that is installed on a cluster of `cargo xtask cluster up`: latency of its grants,
+    /// lateness of their end, and cost.
     Peer(peer::Options),
-    /// Honest grants beside every flood that is known, all at once, for five minutes (root).
+    /// Grants of honest users during every known flood, all at once, for five minutes (root).
     Siege(siege::Options),
 }
 
-/// Grants, of one build or of two.
+/// The options for grants, of one build or of two.
 #[derive(Args)]
 pub(crate) struct GrantsOptions {
     #[command(flatten)]
     common: Options,
-    /// Directory with oz-operator and oz-webhook of another build: runs of both take turns, and the
-    /// table has their medians beside each other.
+    /// Directory with oz-operator and oz-webhook of another build: runs of both take turns, and the table shows the
+    /// medians of both.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "json")]
     against: Option<PathBuf>,
 }
 
-/// How much is measured, and how it is told.
+/// The extent of a benchmark, and its output.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How often to measure what differs from run to run.
+    /// Number of measurements of varying results.
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     runs: u32,
-    /// Fewer grants, one run: whether it works rather than how fast it is.
+    /// Fewer grants and one run: checks that the benchmark works, not the speed.
     #[arg(long)]
     quick: bool,
-    /// JSON in place of the table.
+    /// Write JSON and no table.
     #[arg(long)]
     json: bool,
-    /// The build at hand, not a release build: for a look, since everything is slower.
+    /// Measure this build even if it is not a release build: for a quick check, since everything is slower.
     #[arg(long)]
     unoptimised: bool,
 }
 
-/// The size of the benches.
+/// The size of the benchmarks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) runs: u32,

@@ -19,11 +19,11 @@ use strum::{EnumMessage as _, IntoEnumIterator as _};
 
 use xtask::generated::{self, Options};
 
-/// The page with the vocabulary of the audit record.
+/// The page with the actions, decisions and faults of audit records.
 const VOCABULARY: &str = "docs/reference/audit.md";
 /// The page with the attempts to get more access than granted, and their results.
 const ATTEMPTS: &str = "docs/reference/attempts.md";
-/// The hostile suites: each test of them is a line of a page.
+/// The hostile suites: each test is a row of a page.
 const HOSTILE: [&str; 2] = ["e2e/tests/hostile", "e2e/tests/transient/hostile"];
 /// The directory of the custom resource definitions: in the chart, which installs them. Not its directory
 /// `crds`, which Helm would install regardless of the values, and never upgrade.
@@ -40,7 +40,7 @@ const HEADER: &str =
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = oz_testkit::repository();
-    // First: others are generated from these.
+    // These first: other files are generated from them.
     let sources = generated::update(&root, &requested::files(&root)?, &[], options)?;
     let others = generated::update(&root, &files(&root)?, &DIRECTORIES, options)?;
     Ok(generated::exit_code(options, sources || others))
@@ -56,17 +56,17 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     Ok(files)
 }
 
-/// Returns the vocabulary of the audit record, as a page.
+/// Returns the page with the actions, decisions and faults of audit records.
 fn vocabulary() -> String {
     let mut page = String::from(
         "<!-- Generated from crates/trail/src/action.rs by `cargo xtask generate`; do not edit. -->\n\n\
-         # What the audit record says\n\n\
-         Each record has an action and a decision. [The guide](../guides/audit.md) says when each is \
-         written and how to verify that none is missing.\n\n\
+         # Audit records: actions, decisions and faults\n\n\
+         Each audit record has an action and a decision. [The guide](../guides/audit.md) describes when \
+         oz writes each record and how to verify that no record is missing.\n\n\
          ## Actions\n\n\
-         A record of a *gate* is in every place that holds the record before what it says takes \
-         effect.\n\n\
-         | action | meaning | written by | gate |\n|---|---|---|---|\n",
+         A *blocking* record is in every place that holds the audit trail before the operation that it \
+         records takes effect.\n\n\
+         | action | meaning | written by | blocking |\n|---|---|---|---|\n",
     );
     for action in Action::iter() {
         let meaning = action.get_documentation().unwrap_or_default();
@@ -79,7 +79,7 @@ fn vocabulary() -> String {
         let meaning = decision.get_documentation().unwrap_or_default();
         page.push_str(&format!("| `{decision}` | {meaning} |\n"));
     }
-    page.push_str("\n## What verifying can find\n\n| fault | meaning |\n|---|---|\n");
+    page.push_str("\n## Faults that verification reports\n\n| fault | meaning |\n|---|---|\n");
     for fault in Fault::iter() {
         let meaning = fault.get_documentation().unwrap_or_default();
         page.push_str(&format!("| `{fault}` | {meaning} |\n"));
@@ -92,16 +92,16 @@ fn vocabulary() -> String {
 fn attempts(root: &Path) -> Result<String> {
     let mut page = String::from(
         "<!-- Generated from e2e/tests/hostile and e2e/tests/transient/hostile by `cargo xtask generate`; do not edit. -->\n\n\
-         # What was tried, and what comes of it\n\n\
-         Each line is a test on a real API server, with oz under its own roles. What a user can do\n\
-         in a session against its end is tried on a real node\n\
+         # Attempts to exceed granted access, and their results\n\n\
+         Each row is a test on a real API server, with oz under its own RBAC roles. The tests open\n\
+         connections in enforcing namespaces; [the guide](../guides/enforcement.md) describes which\n\
+         connections observing namespaces allow.\n\n\
+         Attempts of a user to continue a session after its end are tested on a real node\n\
          ([e2e/tests/node/sessions.rs](../../e2e/tests/node/sessions.rs),\n\
-         [script.rs](../../e2e/tests/node/script.rs)); what cannot be prevented there, such as a\n\
-         process forked twice that drops its environment, its session and its streams, or is the\n\
-         last to hold them, is said in [what belongs to a session](../concepts/sessions.md).\n\
-         Connections are opened in enforcing namespaces; what observing ones let through is in\n\
-         [the guide](../guides/enforcement.md).\n\n\
-         | attempt | what comes of it | test |\n|---|---|---|\n",
+         [script.rs](../../e2e/tests/node/script.rs)). oz cannot terminate every process there, for\n\
+         example a process that is forked twice and drops its environment, its session and its streams,\n\
+         or is the last to hold them: see [processes of a session](../concepts/sessions.md).\n\n\
+         | attempt | result | test |\n|---|---|---|\n",
     );
     let mut files = Vec::new();
     for directory in HOSTILE {
@@ -125,7 +125,7 @@ fn attempts(root: &Path) -> Result<String> {
                 let sentence = said.join(" ");
                 let (tried, outcome) = sentence
                     .rsplit_once(": ")
-                    .with_context(|| format!("{file}: {name} does not say what comes of it"))?;
+                    .with_context(|| format!("{file}: {name} has no result after a colon"))?;
                 let outcome = outcome.trim_end_matches('.');
                 page.push_str(&format!(
                     "| {tried} | {outcome} | [`{name}`](../../{file}) |\n"

@@ -1,6 +1,6 @@
-//! Events that wait to be written: of each run the last, for at most two seconds, since no run is written to
-//! more often. Bounded in runs and in bytes. What waits is lost when the process is killed; the next report of
-//! the run has it again, as each says everything.
+//! The queue of events to write: the latest events of each run, for at most two seconds, since each run is written at
+//! most once in that time. The queue is bounded in runs and in bytes. It is lost when the process is killed; the next
+//! report of the run contains the events again, since each report is complete.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::answer::Refused;
 use crate::metrics::Metrics;
 use crate::write::{Outcome, RunName, Write};
 
-/// Between two writes to one run.
+/// The minimum time between two writes to one run.
 const EVERY: Duration = Duration::from_secs(2);
-/// After writes that failed one after the other, at most.
+/// The maximum time between two writes after consecutive failures.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How many times one report is tried.
+/// The maximum number of attempts to write one report.
 const TRIES: u32 = 8;
-/// How many writes are under way at once.
+/// The maximum number of concurrent writes.
 const WRITES: usize = 8;
-/// How many runs are remembered, and how many bytes wait.
+/// The maximum number of runs in the queue, and of bytes.
 const RUNS: usize = 4_096;
 const BYTES: usize = 4 << 20;
-/// How long what waits at the end may take; a service is dropped a moment later.
+/// The maximum time to write the queue at shutdown; the service is dropped a moment later.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(2_800);
 
-/// What waits.
+/// The queue.
 #[derive(Default)]
 struct Waiting {
     runs: HashMap<RunName, Entry>,
@@ -39,15 +39,15 @@ struct Waiting {
 }
 
 struct Entry {
-    /// What is to be written, if anything is.
+    /// The events to write, if there are any.
     events: Option<Box<RawValue>>,
-    /// No write begins before.
+    /// The earliest time of the next write.
     next: Instant,
     under_way: bool,
     failures: u32,
 }
 
-/// Coalesces reports and writes them.
+/// The queue of reports, which coalesces and writes them.
 pub(crate) struct Reports<W> {
     waiting: Mutex<Waiting>,
     changed: Notify,
@@ -69,7 +69,7 @@ impl<W: Write> Reports<W> {
         self.waiting.lock()
     }
 
-    /// Takes events of a run in, in place of those that wait already.
+    /// Queues the events of a run; they replace the events of this run that are queued.
     pub(crate) fn put(&self, run: &RunName, events: Box<RawValue>) -> Result<(), Refused> {
         let mut waiting = self.waiting();
         let added = events.get().len();
@@ -104,7 +104,7 @@ impl<W: Write> Reports<W> {
         Ok(())
     }
 
-    /// Writes, until `stop`, and then what still waits.
+    /// Writes events until `stop`, and then the rest of the queue.
     pub(crate) async fn run(&self, stop: CancellationToken) {
         let over = async {
             stop.cancelled().await;
@@ -141,7 +141,7 @@ impl<W: Write> Reports<W> {
         }
     }
 
-    /// Begins what is due, and says when the next one is. What has been quiet is forgotten.
+    /// Starts the writes that are due, and returns the time of the next one. Removes idle runs.
     fn begin(&self, writes: &mut JoinSet<(RunName, Outcome, Box<RawValue>)>) -> Option<Instant> {
         let now = Instant::now();
         let mut waiting = self.waiting();
@@ -155,8 +155,8 @@ impl<W: Write> Reports<W> {
                 continue;
             }
             if entry.next > now || writes.len() >= WRITES {
-                // Without a place, the end of a write is what is waited for. An entry that only remembers
-                // its last write is looked at again when that is long enough ago.
+                // If all places for writes are in use, the end of a write wakes the loop. An entry that only holds the
+                // time of its last write is removed when that time is long enough ago.
                 if entry.next > now {
                     next = Some(next.map_or(entry.next, |next| next.min(entry.next)));
                 }
@@ -196,7 +196,7 @@ impl<W: Write> Reports<W> {
         entry.failures += 1;
         let pause = EVERY * 2_u32.saturating_pow(entry.failures.min(8));
         entry.next = Instant::now() + pause.min(LONGEST_PAUSE);
-        // What came meanwhile says more.
+        // Newer events replace these.
         if entry.events.is_none() && entry.failures < TRIES && fits {
             let added = events.get().len();
             entry.events = Some(events);

@@ -3,11 +3,11 @@ use tokio::sync::Semaphore;
 
 use super::*;
 
-/// Writes down what is written, and when.
+/// A writer that records the writes and their times.
 struct Journal {
     written: Mutex<Vec<(String, String, Instant)>>,
     outcome: Mutex<Outcome>,
-    /// How many writes may go through.
+    /// The number of writes that may finish.
     open: Semaphore,
 }
 
@@ -58,7 +58,7 @@ impl World {
         self.reports.put(&run, events).is_ok()
     }
 
-    /// What was written to the run, as what and when.
+    /// Returns the writes to the run, with their times.
     fn written(&self, uid: &str) -> Vec<(String, Instant)> {
         let written = self.journal.written.lock();
         let of = written.iter().filter(|(it, ..)| it == uid);

@@ -1,4 +1,4 @@
-//! JSON of which only so much is kept, whatever somebody writes.
+//! JSON values of a bounded size, for input of any size.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,11 +8,11 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 
 use crate::cut;
 
-/// The most items of a list that are kept.
+/// The maximum number of items of a list.
 const MAX_ITEMS: usize = 64;
-/// The most bytes of a name that are kept.
+/// The maximum size of a name in bytes.
 const MAX_NAME: usize = 64;
-/// The most bytes of a value in [`Strings`] that are kept.
+/// The maximum size of a value in [`Strings`] in bytes.
 const MAX_VALUE: usize = 4096;
 
 /// The first items of a list.

@@ -1,5 +1,5 @@
-//! Lines of Claude's `stream-json`. What a tool answered is no event unless it failed, nor is what the model
-//! thought: both stand in raw.jsonl.
+//! The lines of Claude's `stream-json`. Answers of tools are events only if the tool failed, and thoughts of the model
+//! are no events: both are in raw.jsonl.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,9 +8,9 @@ use super::bounded::First;
 use super::{Draft, Outcome, prompt_draft};
 use crate::cut;
 
-/// Tools that change a file.
+/// The tools that change a file.
 const EDITORS: [&str; 4] = ["Edit", "MultiEdit", "NotebookEdit", "Write"];
-/// The most bytes of a tool's input that an event has.
+/// The maximum size of a tool's input in an event in bytes.
 const MAX_INPUT: usize = 16 * 1024;
 
 #[derive(Deserialize)]
@@ -60,7 +60,7 @@ struct Block<'a> {
     content: Option<&'a RawValue>,
 }
 
-/// What a tool was asked, as far as a summary names it.
+/// The part of a tool's input that a summary contains.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Input {
@@ -71,7 +71,7 @@ struct Input {
     description: String,
 }
 
-/// The events of a line; `None` if it has another form.
+/// Returns the events of a line; `None` if the line has another form.
 pub(super) fn convert(text: &str) -> Option<Vec<Draft>> {
     let written: Written<'_> = serde_json::from_str(text).ok()?;
     let content = written.message.as_ref().and_then(|said| said.content);
@@ -80,7 +80,7 @@ pub(super) fn convert(text: &str) -> Option<Vec<Draft>> {
         "assistant" => Some(blocks(content?, "assistant")),
         "user" => Some(blocks(content?, "user")),
         "result" if !written.subtype.is_empty() => Some(vec![result(&written)]),
-        // Pieces of what comes whole, such as `stream_event`.
+        // Pieces of a message that follows as a whole, such as `stream_event`.
         _ if !written.session_id.is_empty() => Some(Vec::new()),
         _ => None,
     }
@@ -108,7 +108,7 @@ fn blocks(content: &RawValue, role: &str) -> Vec<Draft> {
 
 fn said(role: &str, text: &str) -> Draft {
     match role {
-        // Whoever the agent calls its user: that is a prompt.
+        // A text of the role `user` is a prompt.
         "user" => prompt_draft(text),
         role => Draft::message(role, text),
     }
@@ -148,8 +148,8 @@ fn tool(block: &Block<'_>) -> Draft {
         .optional("input", raw.map(|raw| cut::cut(raw, MAX_INPUT)))
 }
 
-/// The end of a session. What it answered stays in the workspace, as all answers do; an image that wants it in the
-/// run's status writes result.json.
+/// Returns the event of the end of a session. The answer stays in the workspace, as all answers do; an image that needs
+/// it in the run's status writes result.json.
 fn result(written: &Written<'_>) -> Draft {
     let has_failed = written.is_error || written.subtype != "success";
     let mut said = written.subtype.replace('_', " ");

@@ -1,4 +1,4 @@
-//! Lines as the echo harness writes them.
+//! The lines of the echo harness.
 
 use serde::Deserialize;
 
@@ -30,7 +30,7 @@ struct Written {
     message: String,
 }
 
-/// The events of a line; `None` if it has another form.
+/// Returns the events of a line; `None` if the line has another form.
 pub(super) fn convert(text: &str) -> Option<Vec<Draft>> {
     let written: Written = serde_json::from_str(text).ok()?;
     let draft = match written.kind {

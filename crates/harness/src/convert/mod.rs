@@ -1,9 +1,9 @@
-//! Lines of an agent's raw output, as events. The form is found out line by line: an event is passed on as it is;
-//! then lines as the echo harness writes them, then those of Claude's `stream-json`; everything else is text that
-//! somebody wrote.
+//! The conversion of lines of an agent's raw output into events. Each line has one of these forms, which are tried in
+//! this order: an event, which is passed on unchanged; a line of the echo harness; a line of Claude's `stream-json`;
+//! any other text.
 //!
-//! Nothing here keeps more of a line than it needs: a line may be anything up to a mebibyte, and what its JSON
-//! would take as a tree is many times that.
+//! The conversion stores only the required parts of a line: a line may have up to a mebibyte, and its JSON as a tree
+//! would take many times that.
 
 mod bounded;
 mod claude;
@@ -19,34 +19,34 @@ use crate::cut;
 use crate::tail::{Line, MAX_LINE};
 use bounded::Strings;
 
-/// The most bytes that an event has of a text; the whole is in raw.jsonl.
+/// The maximum size of a text in an event in bytes; raw.jsonl has the whole text.
 const MAX_TEXT: usize = 256 * 1024;
-/// The most bytes of a summary.
+/// The maximum size of a summary in bytes.
 const MAX_SUMMARY: usize = 200;
 
-/// An event, and how it is written.
+/// An event, and its written form.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Event {
-    /// One line of JSON, without its end.
+    /// One line of JSON, without the line feed.
     pub(crate) line: String,
-    /// The event. Of one that is passed on, long values are cut and what is no string is left out.
+    /// The event. If it is passed on, long values are truncated and fields that are not strings are left out.
     pub(crate) event: RunEvent,
-    /// What the agent said of its result, if this is one.
+    /// The result that the agent reported, if this is a result.
     pub(crate) outcome: Option<Outcome>,
 }
 
-/// What an agent said of its result.
+/// The result that an agent reported.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
-    /// Whether it said that it failed.
+    /// True if the agent reported a failure.
     pub(crate) has_failed: bool,
-    /// In a few words.
+    /// A short description.
     pub(crate) summary: Option<String>,
-    /// How many files were changed.
+    /// The number of changed files.
     pub(crate) files_changed: Option<i32>,
 }
 
-/// An event that is made here.
+/// An event that this module creates.
 #[derive(Debug, Default)]
 struct Draft {
     type_: &'static str,
@@ -107,7 +107,7 @@ impl Draft {
     }
 }
 
-/// The prompt of the run, as the first event.
+/// Returns the prompt of the run as the first event.
 pub(crate) fn prompt(text: &str, now: Timestamp) -> Option<Event> {
     prompt_draft(text).event(now)
 }
@@ -120,7 +120,7 @@ fn prompt_draft(text: &str) -> Draft {
     .field("text", text)
 }
 
-/// The events of a line.
+/// Returns the events of a line.
 pub(crate) fn convert(line: &Line<'_>, now: Timestamp) -> Vec<Event> {
     let text = String::from_utf8_lossy(line.bytes);
     let text = text.trim();
@@ -159,7 +159,7 @@ struct Written {
     fields: Strings,
 }
 
-/// A line that is an event.
+/// Returns the event in a line that is an event.
 pub(crate) fn passed_on(text: &str) -> Option<Event> {
     let written: Written = serde_json::from_str(text).ok()?;
     let fields = written.fields.0;

@@ -15,7 +15,7 @@ fn events(text: &str) -> Vec<Event> {
     convert(&line, now())
 }
 
-/// Type, summary and fields of each event of a line.
+/// Returns the type, the summary and the fields of each event of a line.
 fn shown(text: &str) -> Vec<String> {
     let shown = events(text).into_iter().map(|event| {
         let event = event.event;

@@ -1,5 +1,5 @@
-//! The last events of a run, as they are reported: without texts of prompts and answers, and never more than a
-//! body may have.
+//! The latest events of a run for reports: without texts of prompts and answers, and never larger than the limit of a
+//! body.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,16 +8,16 @@ use oz_api::harness::wire::MAX_BODY;
 
 use crate::cut;
 
-/// What stands around the events in a report.
+/// The text around the events in a report.
 const FRAME: &str = r#"{"events":[]}"#;
-/// The most fields that a reported event has.
+/// The maximum number of fields of a reported event.
 const MAX_FIELDS: usize = 16;
-/// The most bytes of the name of a field.
+/// The maximum size of the name of a field in bytes.
 const MAX_NAME: usize = 64;
-/// The most bytes of a value or summary.
+/// The maximum size of a value or summary in bytes.
 const MAX_VALUE: usize = 512;
 
-/// The last events of a run.
+/// The latest events of a run.
 #[derive(Debug)]
 pub(crate) struct Ring {
     events: VecDeque<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring of so many events at most.
+    /// Creates a ring of at most `most` events.
     pub(crate) const fn new(most: usize) -> Self {
         Self {
             events: VecDeque::new(),
@@ -35,12 +35,12 @@ impl Ring {
         }
     }
 
-    /// Adds an event. The oldest go until the rest fits.
+    /// Adds an event. The oldest events are removed until the rest fits.
     pub(crate) fn push(&mut self, event: &RunEvent) {
         let Ok(text) = serde_json::to_string(&reported(event)) else {
             return;
         };
-        // With the comma after it.
+        // Including the comma after it.
         self.bytes += text.len() + 1;
         self.events.push_back(text);
         while self.events.len() > self.most || self.bytes > MAX_BODY {
@@ -51,7 +51,7 @@ impl Ring {
         }
     }
 
-    /// The body of a report.
+    /// Returns the body of a report.
     pub(crate) fn body(&self) -> String {
         let mut body = String::with_capacity(self.bytes);
         body += r#"{"events":["#;
@@ -65,9 +65,9 @@ impl Ring {
     }
 }
 
-/// An event as it leaves the workspace.
+/// Returns the form in which an event leaves the workspace.
 fn reported(event: &RunEvent) -> RunEvent {
-    // The text, what it is called in a summary, and what else is left out.
+    // The fields with private texts, which are left out.
     let private: &[&str] = match event.type_.as_str() {
         "PromptSubmitted" => &["text"],
         "Message" if event.fields.get("role").is_none_or(|role| role != "system") => &["content"],
@@ -90,7 +90,8 @@ fn reported(event: &RunEvent) -> RunEvent {
     }
 }
 
-/// The summary of a prompt or an answer is often its beginning, so these get one that says nothing of it.
+/// Returns the summary of an event. The summary of a prompt or an answer is often the beginning of its text, so it is
+/// replaced by the length of the text.
 fn summary(event: &RunEvent) -> String {
     let (text, what) = match event.type_.as_str() {
         "PromptSubmitted" => (event.fields.get("text"), "prompt"),

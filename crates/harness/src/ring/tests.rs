@@ -46,7 +46,7 @@ fn the_last_events_are_reported_the_oldest_first() {
 fn the_oldest_go_until_the_body_fits() {
     let mut ring = Ring::new(500);
     for index in 0..500 {
-        // Characters that JSON writes as six.
+        // Characters that take six bytes each in JSON.
         ring.push(&event(
             "Error",
             &index.to_string(),
@@ -113,7 +113,7 @@ fn texts_of_prompts_and_answers_stay_in_the_workspace() {
     assert_eq!(events[4].fields["content"], "hello");
 }
 
-/// A line in which somebody says `SECRET…`, in one of the forms.
+/// Returns lines with the text in all forms.
 fn lines(text: &str) -> [String; 7] {
     let said = serde_json::to_string(text).unwrap();
     [

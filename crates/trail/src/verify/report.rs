@@ -63,7 +63,7 @@ impl std::fmt::Display for Location {
     }
 }
 
-/// What is wrong.
+/// The kinds of faults.
 #[derive(
     Clone,
     Copy,
@@ -80,36 +80,35 @@ impl std::fmt::Display for Location {
     strum::EnumMessage,
 )]
 pub enum Fault {
-    /// Not a record at all.
+    /// The input is not a record.
     Unreadable,
     /// A record does not have the digest that it states.
     Altered,
-    /// Name or labels of an object are not those of its record.
+    /// The name or the labels of an object are not those of its record.
     Relabelled,
-    /// The first record of a chain is not signed: no process of oz began it.
+    /// The first record of a chain is not signed: no process of oz started the chain.
     Unborn,
-    /// A signature does not belong to what it stands on.
+    /// A signature does not match the content that it signs.
     BadSignature,
-    /// It is signed by a key that is neither pinned nor vouched for: a key that was lost, or one of
-    /// somebody's own.
+    /// The signing key is neither pinned nor vouched for: it was lost, or belongs to a third party.
     UnknownKey,
-    /// A record is not there.
+    /// A record is missing.
     Missing,
-    /// The end of a chain is not there.
+    /// The end of a chain is missing.
     Truncated,
-    /// A checkpoint is not there, or an older one is in its place.
+    /// A checkpoint is missing, or an older one is in its place.
     Unclaimed,
-    /// A record is not signed where its writer would have signed it.
+    /// A record has no signature, but its writer would have signed it.
     Unsigned,
-    /// A record is there twice.
+    /// A record exists twice.
     Duplicate,
-    /// Two records claim one place in a chain.
+    /// Two records have the same position in a chain.
     Forked,
-    /// A record is not where it was written.
+    /// A record is not in the place in which it was written.
     Moved,
-    /// A record does not follow the one before it.
+    /// A record does not link to the record before it.
     Unlinked,
-    /// A record is not the one that was signed.
+    /// A record differs from the record that was signed.
     NotAsSigned,
 }
 

@@ -1,4 +1,4 @@
-//! Having a role bound without those who have to agree.
+//! Binding a role without the required approvals.
 
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
@@ -17,7 +17,7 @@ fn approvers() -> Value {
     json!({"approval": {"rules": [{"name": "security", "groups": ["approvers"]}]}})
 }
 
-/// Approving one's own transient binding: refused.
+/// Approving one's own transient binding: the webhook denies it.
 #[tokio::test]
 async fn ones_own_binding() -> Result<()> {
     let stage = Stage::set("own", &approvers()).await?;
@@ -30,7 +30,7 @@ async fn ones_own_binding() -> Result<()> {
     stage.forget().await
 }
 
-/// Having one transient binding approved, and making another of its name: the approval is for the one that is gone.
+/// Reusing the name of an approved transient binding for another one: the approval counts for the deleted one only.
 #[tokio::test]
 async fn another_binding_of_the_same_name() -> Result<()> {
     let stage = Stage::set(
@@ -78,7 +78,8 @@ async fn another_binding_of_the_same_name() -> Result<()> {
     stage.forget().await
 }
 
-/// Changing what a transient binding asks for, or what its stamp says of those who agree, while it waits: refused.
+/// Changing the spec of a waiting transient binding, or the judgement in its stamp, as an administrator: the API server
+/// denies it.
 #[tokio::test]
 async fn an_edit_while_others_are_asked() -> Result<()> {
     let stage = Stage::set("edited", &approvers()).await?;
@@ -111,14 +112,14 @@ async fn an_edit_while_others_are_asked() -> Result<()> {
     stage.forget().await
 }
 
-/// Deleting the policy while a transient binding waits: it waits on, for what was sealed.
+/// Deleting the access policy while a transient binding waits: the binding still requires the sealed approvals.
 #[tokio::test]
 async fn a_policy_that_is_deleted_while_others_are_asked() -> Result<()> {
     let stage = Stage::set("gone", &approvers()).await?;
     let waiting = stage.waiting("on-call").await?;
     stage.forget().await?;
     stage.forgotten().await?;
-    // Another that is asked about after shows that the webhook and the operator know of it.
+    // A later transient binding shows that the webhook and the operator have seen the deletion.
     stage
         .fixture
         .create(&binding("after", &json!({"duration": "10m"})))
@@ -141,7 +142,8 @@ async fn a_policy_that_is_deleted_while_others_are_asked() -> Result<()> {
     Ok(())
 }
 
-/// Asking by the published kind, which knows no approval: refused where a policy has others agree.
+/// Requesting a binding of the published kind, which has no approvals, where an access policy requires approvals: the
+/// webhook denies it.
 #[tokio::test]
 async fn published_kind_is_refused_if_approval_is_required() -> Result<()> {
     let stage = Stage::set("flat", &approvers()).await?;

@@ -1,4 +1,4 @@
-//! A function behind HTTP that is broken, slow, large, or of somebody who wants more than a composite may.
+//! Functions behind HTTP that fail, are slow, respond with too much data, or request more than a composite may do.
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -13,8 +13,8 @@ fn map(metadata: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
 }
 
-/// Answering 200 with a page, with half of a document, or with lists in lists without end: no answer, the children stay
-/// and an event says what came.
+/// Responding with 200 and a page, half of a document, or deeply nested lists: the operator ignores the response, keeps
+/// the children, and records an event with the error.
 #[tokio::test]
 async fn invalid_response_of_function_keeps_children() -> Result<()> {
     let beside = Neighbour::set("no-answer").await?;
@@ -42,7 +42,8 @@ async fn invalid_response_of_function_keeps_children() -> Result<()> {
     beside.goes_on().await
 }
 
-/// Taking the call and never answering: others are answered meanwhile, and a child with an end is gone at its end.
+/// Accepting a call and never responding: the operator continues to serve other composites, and deletes a child at its
+/// expiry.
 #[tokio::test]
 async fn a_call_that_hangs() -> Result<()> {
     let beside = Neighbour::set("hanging").await?;
@@ -74,13 +75,13 @@ async fn a_call_that_hangs() -> Result<()> {
         gone >= until,
         "it was to go at {until} and was gone at {gone}: {writes:?}"
     );
-    // The call is still waited for.
+    // The operator still waits for the response.
     ensure!(!world.is_told("one", "SyncError").await?);
     function.answer_with(0);
     Ok(())
 }
 
-/// Naming 10,000 children, or writing an answer of 16 MiB: the whole answer counts for nothing.
+/// Returning 10,000 children, or a response of 16 MiB: the operator ignores the whole response.
 #[tokio::test]
 async fn an_answer_without_measure() -> Result<()> {
     let beside = Neighbour::set("measureless").await?;
@@ -109,9 +110,9 @@ async fn an_answer_without_measure() -> Result<()> {
     beside.goes_on().await
 }
 
-/// Naming children of a kind that is not declared, in another namespace, without a name, of oz's own kinds, with oz's
-/// labels, with the end of somebody else's making, or with another owner: refused with the child, or made as the parent's
-/// and no other's.
+/// Returning children of an undeclared kind, in another namespace, without a name, of oz's own kinds, with oz's labels,
+/// with a forged expiry, or with another owner: the operator denies them with an event, or creates them with the parent
+/// as their only owner.
 #[tokio::test]
 async fn foreign_children_of_function_are_refused_or_owned_by_parent() -> Result<()> {
     let beside = Neighbour::set("strangers").await?;
@@ -154,7 +155,7 @@ async fn foreign_children_of_function_are_refused_or_owned_by_parent() -> Result
     let parent = world
         .fleet("forged", &json!({"child": map(forged)}))
         .await?;
-    // What is refused leaves no child, and what is made belongs to its parent.
+    // The operator creates no child that it denies, and a created child belongs to its parent.
     let settled = world.child_or_event("forged", "forged").await?;
     if let Some(child) = settled {
         let owners = child.metadata.owner_references.unwrap_or_default();
@@ -166,8 +167,8 @@ async fn foreign_children_of_function_are_refused_or_owned_by_parent() -> Result
     beside.goes_on().await
 }
 
-/// Sending the operator on to another address, or naming the machine itself, the link's or the API server's, in whichever
-/// spelling: nobody is asked there.
+/// Redirecting the operator to another address, or naming the machine itself, a link-local address or the API server in
+/// any spelling: the operator sends no request there.
 #[tokio::test]
 async fn calls_to_where_none_belong() -> Result<()> {
     let beside = Neighbour::set("elsewhere").await?;
@@ -207,7 +208,7 @@ async fn calls_to_where_none_belong() -> Result<()> {
     beside.goes_on().await
 }
 
-/// Naming another child at each call: the parent is slowed after five, and says so.
+/// Returning another child at each call: the operator slows the parent down, and an event reports it.
 #[tokio::test]
 async fn another_child_each_time() -> Result<()> {
     let beside = Neighbour::set("fickle").await?;

@@ -1,5 +1,6 @@
-//! Composites against those who write functions, policies, parents and children, and transient bindings against those who
-//! ask for them. What is tried and what comes of it is said above each test, and listed in docs/reference/attempts.md.
+//! Composites against hostile authors of functions, Rego policies, parents and children, and transient bindings against
+//! hostile requesters. The comment of each test states the attempt and its result, and docs/reference/attempts.md lists
+//! them.
 
 mod approving;
 mod functions;
@@ -13,7 +14,7 @@ use serde_json::json;
 use crate::composites::{World, config_maps};
 use crate::support::*;
 
-/// A composite of somebody else's, which has to go on.
+/// The composite of another user, which must continue to work.
 pub(crate) struct Neighbour(World);
 
 impl Neighbour {
@@ -27,7 +28,7 @@ impl Neighbour {
         Ok(Self(world))
     }
 
-    /// A change of its parent is carried out.
+    /// Checks that the operator carries out a change of its parent.
     pub(crate) async fn goes_on(&self) -> Result<()> {
         self.0.change("one", &json!({"value": "after"})).await?;
         self.0.value("a", "after").await.map(drop)

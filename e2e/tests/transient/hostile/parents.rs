@@ -1,4 +1,4 @@
-//! Whoever may write parents, or what lies beside children.
+//! Attempts by authors of parents, and by users with rights on objects next to the children.
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +12,7 @@ use super::Neighbour;
 use crate::composites::{World, config_maps};
 use crate::support::*;
 
-/// Moving the end that is written on a child, or taking it off: the end that was sealed holds.
+/// Changing or removing the expiry annotation of a child: the sealed expiry remains in force.
 #[tokio::test]
 async fn an_end_that_is_moved() -> Result<()> {
     oz().await?.hooks.add("moved", config_maps);
@@ -43,8 +43,8 @@ async fn an_end_that_is_moved() -> Result<()> {
     Ok(())
 }
 
-/// Putting an object of one's own where a child is to be, or naming a parent so that its child is somebody else's: it is
-/// left alone, told as a conflict, and outlives the parent.
+/// Creating an object with the name of a child, or a parent with a child of that name: the operator does not change the
+/// object, reports a conflict, and keeps the object when the parent is deleted.
 #[tokio::test]
 async fn an_object_in_the_place_of_a_child() -> Result<()> {
     let beside = Neighbour::set("placed").await?;
@@ -64,9 +64,9 @@ async fn an_object_in_the_place_of_a_child() -> Result<()> {
     beside.goes_on().await
 }
 
-/// Writing a selector that matches objects of others, which the function then does not name, so that they are deleted with
-/// the rights of the account: nothing is adopted of which the author may not change and delete it, and an object that names
-/// the parent is adopted for anybody.
+/// Writing a selector that matches other users' objects, so that the operator deletes them with the rights of the
+/// service account: the operator adopts an object only if the author of the parent may update and delete it, or if the
+/// object names the parent.
 #[tokio::test]
 async fn selector_does_not_adopt_objects_beyond_rights_of_author() -> Result<()> {
     oz().await?.hooks.add("taking", config_maps);
@@ -111,14 +111,14 @@ async fn selector_does_not_adopt_objects_beyond_rights_of_author() -> Result<()>
     let left = world.value("theirs", "theirs").await?;
     ensure!(left.metadata.owner_references.is_none(), "{left:?}");
 
-    // What says itself that it is this parent's.
+    // This object names the parent itself.
     let uid = fleet.metadata.uid.unwrap_or_default();
     let given = json!({"crew": "one", "controller-uid": uid});
     world.source("given", &given, "given").await?;
     world.gone("given").await?;
     world.value("theirs", "theirs").await?;
 
-    // Who may delete it may have it deleted.
+    // A user who may delete the object may have it deleted.
     let maps =
         json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["update", "delete"]});
     allow(&world.fixture.admin, name, "taker", &[fleets, maps]).await?;
@@ -138,7 +138,7 @@ async fn selector_does_not_adopt_objects_beyond_rights_of_author() -> Result<()>
     .await
 }
 
-/// Lets a user do this in a namespace, and nothing else.
+/// Grants a user these rights in a namespace, and no others.
 async fn allow(admin: &Client, namespace: &str, user: &str, rules: &[Value]) -> Result<()> {
     const GROUP: &str = "rbac.authorization.k8s.io";
     let role = json!({"metadata": {"name": user}, "rules": rules});
@@ -152,8 +152,7 @@ async fn allow(admin: &Client, namespace: &str, user: &str, rules: &[Value]) -> 
     apply_as(&bindings, binding).await.map(drop)
 }
 
-/// Naming instants by the thousand, or ones that are none: looked at as far as the limit goes, and other parents are not
-/// delayed.
+/// Naming thousands of instants, or invalid ones: the operator creates the child of this parent, and of another parent.
 #[tokio::test]
 async fn instants_without_end() -> Result<()> {
     oz().await?;
@@ -172,7 +171,8 @@ async fn instants_without_end() -> Result<()> {
     world.value("two", "y").await.map(drop)
 }
 
-/// Naming a window that ends before it begins, or is no time at all: there is no child, and the event says why.
+/// Naming a window that ends before it begins, or with invalid or missing instants: the operator creates no child, and
+/// for invalid or missing instants an event states the reason.
 #[tokio::test]
 async fn a_window_that_is_none() -> Result<()> {
     let beside = Neighbour::set("windows").await?;

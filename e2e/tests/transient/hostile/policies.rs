@@ -1,4 +1,4 @@
-//! A policy's author, and whoever may write the ConfigMap that a policy is in.
+//! Attempts by the author of a Rego policy, and by users who may write the ConfigMap with the policy.
 
 use anyhow::{Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -12,8 +12,8 @@ use crate::composites::POLICIES;
 use crate::regos::World;
 use crate::support::*;
 
-/// Writing a policy that loops in loops, doubles a text at each step, or nests without end: cut short or refused, and
-/// other policies are evaluated.
+/// Writing a Rego policy with nested loops, a text that doubles at each step, or unlimited nesting: the operator aborts
+/// or denies it, and evaluates other policies.
 #[tokio::test]
 async fn a_policy_that_is_a_bomb() -> Result<()> {
     let beside = Neighbour::set("bombs").await?;
@@ -46,8 +46,8 @@ async fn a_policy_that_is_a_bomb() -> Result<()> {
     beside.goes_on().await
 }
 
-/// Asking the network, the process, or chance from a policy: it does not compile, and the condition names the function
-/// and its line.
+/// Calling the network, the process or a random source from a Rego policy: the policy does not compile, and a condition
+/// names the function and its line.
 #[tokio::test]
 async fn a_policy_that_asks_elsewhere() -> Result<()> {
     for (name, call) in [
@@ -77,7 +77,7 @@ async fn a_policy_that_asks_elsewhere() -> Result<()> {
     Ok(())
 }
 
-/// What a policy names when a field is missing that it negates, compares or looks up.
+/// A Rego policy that negates, compares and looks up a missing field.
 const MISSING: &str = r#"package controller
 
 named contains "always"
@@ -93,8 +93,8 @@ named contains "denied" if (input.parent.spec.missing in input.parent.spec.absen
 children contains {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}} if some name in named
 "#;
 
-/// Leaving out a field of a parent that a policy negates, compares or looks up: what depends on it is undefined, as in OPA, and
-/// the policy names no child for it.
+/// Omitting a field of a parent that a Rego policy negates, compares or looks up: dependent expressions are undefined,
+/// as in OPA, and the policy returns no child for them.
 #[tokio::test]
 async fn a_field_that_is_left_out() -> Result<()> {
     oz().await?;
@@ -116,8 +116,8 @@ async fn a_field_that_is_left_out() -> Result<()> {
     Ok(())
 }
 
-/// Exchanging the text in the ConfigMap so that the policy names nothing any more, or that its child never ends: nothing
-/// is deleted beyond the limit before somebody accepts it, and the end that was sealed holds.
+/// Replacing the text in the ConfigMap so that the Rego policy returns no child: the operator deletes no children
+/// beyond the limit until a user accepts the change, and the sealed expiry remains in force.
 #[tokio::test]
 async fn a_config_map_that_is_exchanged() -> Result<()> {
     oz().await?;

@@ -1,4 +1,4 @@
-//! Transient bindings that are dated ahead: rights that come later, by the groups that their requester has today.
+//! Transient bindings with a later window: future rights that depend on the requester's present groups.
 
 use anyhow::{Result, ensure};
 use futures::future::join_all;
@@ -16,8 +16,8 @@ const DAY: i64 = 24 * 3600;
 /// The default of `--max-waiting-bindings`.
 const MOST: usize = 20;
 
-/// Dating a window years ahead, by each kind, to have it still after leaving the organization: refused, with when it may
-/// be created.
+/// Requesting a window years ahead, by each kind, to keep access after leaving the organization: the webhook denies it,
+/// and states when the binding may be created.
 #[tokio::test]
 async fn window_beyond_the_lead_is_refused_by_every_kind() -> Result<()> {
     let fixture = Fixture::set("years").await?;
@@ -33,7 +33,7 @@ async fn window_beyond_the_lead_is_refused_by_every_kind() -> Result<()> {
         let all = Api::all(fixture.lead.clone());
         let told = refusal(all.create(&PostParams::default(), &everywhere).await)?;
         ensure!(told.contains("--max-binding-lead"), "{told}");
-        // The published kind lets windows in that never open, and none of these.
+        // The published kind accepts windows that never open, and denies these.
         let flat: example_com::RoleBinding = serde_json::from_value(json!({
             "apiVersion": "example.com/v1", "kind": "TransientRoleBinding",
             "metadata": {"name": "far"},
@@ -48,7 +48,8 @@ async fn window_beyond_the_lead_is_refused_by_every_kind() -> Result<()> {
     Ok(())
 }
 
-/// Moving the window of a transient binding that waits, as an administrator: refused.
+/// Moving the window of a waiting transient binding, as an administrator: the API server denies it, because the spec is
+/// immutable.
 #[tokio::test]
 async fn window_that_waits_is_not_moved() -> Result<()> {
     let fixture = Fixture::set("moved-window").await?;
@@ -64,8 +65,8 @@ async fn window_that_waits_is_not_moved() -> Result<()> {
     Ok(())
 }
 
-/// Adding an owner reference to a transient binding, so that Kubernetes' garbage collector deletes it without the right to
-/// delete: refused, as an administrator too.
+/// Adding an owner reference to a transient binding as an administrator, so that the garbage collector deletes it
+/// without the right to delete: the API server denies it.
 #[tokio::test]
 async fn owner_reference_added_to_a_binding_is_refused() -> Result<()> {
     let fixture = Fixture::set("owned-window").await?;
@@ -80,8 +81,9 @@ async fn owner_reference_added_to_a_binding_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Asking for more windows to come than one user may have, all at once, by generated names and by two kinds: as many wait as
-/// may, and the others are refused or denied. Others ask meanwhile, and so does the user who deletes one.
+/// Requesting more future windows at once than one user may have, with generated names and by two kinds: the maximum
+/// waits, and the webhook or the operator denies the others; other users may still request windows, and so may the user
+/// after a deletion.
 #[tokio::test]
 async fn as_many_windows_of_one_user_wait_as_may() -> Result<()> {
     let fixture = Fixture::set("hoard").await?;
@@ -111,7 +113,7 @@ async fn as_many_windows_of_one_user_wait_as_may() -> Result<()> {
             refused += 1;
         }
     }
-    // Those that two calls got past the webhook are the operator's to deny.
+    // Concurrent calls can pass the webhook together; the operator denies the excess.
     let (waiting, denied) = eventually("all to be counted", CONDITION_TIMEOUT, async || {
         let mut phases = phases_of(&here, fixture.name()).await?;
         phases.extend(phases_of(&everywhere, fixture.name()).await?);
@@ -122,7 +124,7 @@ async fn as_many_windows_of_one_user_wait_as_may() -> Result<()> {
     .await?;
     ensure!(waiting == MOST, "{waiting} wait, {denied} are denied");
     ensure!(denied + refused == 30 - MOST, "{denied}, {refused}");
-    // What begins at once does not wait, and others have a number of their own.
+    // A binding that begins at once does not wait, and each user has a separate limit.
     let at_once = binding("at-once", &json!({"duration": "10m"}));
     here.create(&parameters, &serde_json::from_value(at_once)?)
         .await?;
@@ -146,7 +148,7 @@ async fn as_many_windows_of_one_user_wait_as_may() -> Result<()> {
     Ok(())
 }
 
-/// The phases of bindings whose names begin so, as far as the operator has written one.
+/// Returns the phases of the bindings with this name prefix; `None` until the operator writes a status.
 async fn phases_of<K: Kind>(api: &Api<K>, prefix: &str) -> Result<Vec<Option<Phase>>> {
     let all = api.list(&ListParams::default()).await?;
     let named = all.iter().filter(|one| one.name_any().starts_with(prefix));

@@ -1,8 +1,8 @@
-//! Flags about a bucket.
+//! The flags for a bucket.
 
 use std::path::PathBuf;
 
-/// See the module.
+/// The flags of the [module](self).
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct S3Args {
     /// Server of the bucket, as a URL; Amazon's of the region by default.
@@ -21,12 +21,12 @@ pub(crate) struct S3Args {
     )]
     pub(super) region: String,
 
-    /// Write the bucket into the path of URLs, not into their host: what most servers but Amazon's need.
+    /// Put the bucket into the path of URLs, not into their host, as most servers other than Amazon's require.
     #[arg(long = "recordings-path-style", requires = "recordings")]
     pub(super) path_style: bool,
 
-    /// Directory with the files access-key-id and secret-access-key, and session-token where there is one; read again
-    /// for each call.
+    /// Directory with the files access-key-id and secret-access-key, and session-token if there is one; read for each
+    /// call.
     #[arg(
         long = "recordings-credentials",
         id = "recordings_credentials",
@@ -35,8 +35,8 @@ pub(crate) struct S3Args {
     )]
     pub(super) credentials: Option<PathBuf>,
 
-    /// Role, as its server names it (ARN), whose credentials the token of --recordings-web-identity-token is exchanged
-    /// for, in place of --recordings-credentials.
+    /// Role for the credentials, as its server names it (ARN): the token of --recordings-web-identity-token is
+    /// exchanged for them. Replaces --recordings-credentials.
     #[arg(
         long = "recordings-role",
         value_name = "ROLE",
@@ -45,7 +45,8 @@ pub(crate) struct S3Args {
     )]
     pub(super) role: Option<String>,
 
-    /// File with a token of the pod's service account, whose audience the server of --recordings-sts-endpoint takes.
+    /// File with a token of the pod's service account, with an audience that the server of --recordings-sts-endpoint
+    /// accepts.
     #[arg(
         long = "recordings-web-identity-token",
         id = "recordings_token",
@@ -62,12 +63,12 @@ pub(crate) struct S3Args {
     )]
     pub(super) sts_endpoint: Option<String>,
 
-    /// CA bundle (PEM) to verify the server of the bucket, and that of --recordings-sts-endpoint.
+    /// CA bundle (PEM) to verify the server of the bucket, and the server of --recordings-sts-endpoint.
     #[arg(long = "recordings-ca", value_name = "FILE", requires = "recordings")]
     pub(super) ca: Option<PathBuf>,
 
-    /// For how many days nobody may delete what is stored, not even the bucket's owner (Object Lock, mode COMPLIANCE).
-    /// The bucket must have Object Lock.
+    /// Number of days for which no user can delete stored recordings, including the bucket's owner (Object Lock, mode
+    /// COMPLIANCE). The bucket must have Object Lock.
     #[arg(
         long = "recordings-retention",
         value_name = "DAYS",

@@ -28,20 +28,20 @@ pub const DECIDED_AT: &str = "decidedAt";
 /// is that late; a clock that was set back differs by more.
 const BEHIND: SignedDuration = SignedDuration::from_secs(65);
 
-/// The position of a record in the chain of its writer.
+/// What ties a record to the one before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Link {
-    /// The writer.
+    /// Who wrote it.
     #[serde(flatten)]
     pub writer: Writer,
-    /// Position in the chain, from 1.
+    /// Place in the chain, from 1.
     #[schemars(with = "i64")]
     pub seq: u64,
-    /// Digest of the preceding record; empty for the first record.
+    /// Digest of the record before it; empty for the first.
     #[serde(default)]
     pub prev: String,
-    /// Time of the preceding record. It shows whether a missing record is old enough to be deleted by retention.
+    /// Time of the record before it: what is missing can be told to be old enough to be gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub prev_time: Option<Timestamp>,

@@ -24,27 +24,27 @@ const MANY: usize = 64;
 /// The number of samples in a record that stands for several events.
 pub(super) const SAMPLES: usize = 3;
 
-/// An audit record: the user, the action, the object, the expiry and the decision.
+/// A fact about access: who, what, where, until when, and how it was decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Hash of the action and the UID of its object: equal for the same event.
+    /// Hash of the action and the UID of what it is about: equal for the same fact.
     pub id: String,
-    /// Time of the decision, by the API server's clock.
+    /// When it was decided, by the API server's clock.
     #[schemars(schema_with = "timestamp")]
     pub time: Timestamp,
-    /// The action.
+    /// What happened.
     pub action: Action,
-    /// The decision.
+    /// Whether it was allowed.
     pub decision: Decision,
-    /// The reason, in CamelCase, from a bounded vocabulary.
+    /// Why, in CamelCase from a bounded vocabulary.
     pub reason: String,
-    /// One sentence for users.
+    /// One sentence for people.
     pub message: String,
-    /// The user, as the API server authenticated them; absent if no user could be verified.
+    /// The person, as the API server authenticated them; absent when nobody could be verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Requester>,
-    /// The request, or the object that the record is about.
+    /// The request it is about.
     #[serde(default, skip_serializing_if = "RequestRef::is_empty")]
     pub request: RequestRef,
     /// Template that the request names.
@@ -53,35 +53,35 @@ pub struct Record {
     /// Digest of the template's spec at the grant, `sha256:` and hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_digest: Option<String>,
-    /// The pod to which access was granted.
+    /// The pod that access was given to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
-    /// The expiry of the access.
+    /// When the access ends or was to end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub until: Option<Timestamp>,
-    /// Further data, such as the reason that the requester gave.
+    /// Whatever else is worth keeping, such as the reason that the requester gave.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, String>,
-    /// The number of events, if the record stands for several.
+    /// How often it happened, if this stands for several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
 }
 
-/// Several events of one kind in one record.
+/// Several facts of one kind in one record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Repeated {
-    /// The number of events.
+    /// How many.
     #[schemars(with = "i64")]
     pub count: u64,
-    /// Time of the first event.
+    /// When the first of them was.
     #[schemars(schema_with = "timestamp")]
     pub first: Timestamp,
-    /// Time of the last event.
+    /// When the last of them was.
     #[schemars(schema_with = "timestamp")]
     pub last: Timestamp,
-    /// The objects of some of the events.
+    /// What a few of them were about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<String>,
 }
@@ -93,9 +93,9 @@ pub struct RequestRef {
     pub kind: String,
     /// Namespace.
     pub namespace: String,
-    /// Name; at admission of an object with `generateName`, that prefix.
+    /// Name; at admission of a `generateName` object that prefix.
     pub name: String,
-    /// UID; empty at admission, when the API server has not assigned it yet.
+    /// UID; empty at admission, where the API server has not given one yet.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }

@@ -247,6 +247,7 @@ impl Action {
             | Self::SessionWatched
             | Self::SessionHeld => "gate",
             Self::SessionEnded | Self::SessionCut => "operator, gate",
+            Self::KeyRotated => "operator, webhook, gate",
             Self::AccessGranted
             | Self::EmergencyGranted
             | Self::ReviewOverdue
@@ -256,7 +257,6 @@ impl Action {
             | Self::ApprovalRequested
             | Self::ApprovalTimedOut
             | Self::DriftDetected
-            | Self::KeyRotated
             | Self::TrailShortened
             | Self::EvidenceSealed
             | Self::ForeignAccess

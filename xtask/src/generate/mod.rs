@@ -69,22 +69,28 @@ fn vocabulary() -> String {
          | action | meaning | written by | blocking |\n|---|---|---|---|\n",
     );
     for action in Action::iter() {
-        let meaning = action.get_documentation().unwrap_or_default();
+        let meaning = cell(action.get_documentation());
         let gate = if action.is_gate() { "yes" } else { "" };
         let by = action.written_by();
         page.push_str(&format!("| `{action}` | {meaning} | {by} | {gate} |\n"));
     }
     page.push_str("\n## Decisions\n\n| decision | meaning |\n|---|---|\n");
     for decision in Decision::iter() {
-        let meaning = decision.get_documentation().unwrap_or_default();
+        let meaning = cell(decision.get_documentation());
         page.push_str(&format!("| `{decision}` | {meaning} |\n"));
     }
     page.push_str("\n## Faults that verification reports\n\n| fault | meaning |\n|---|---|\n");
     for fault in Fault::iter() {
-        let meaning = fault.get_documentation().unwrap_or_default();
+        let meaning = cell(fault.get_documentation());
         page.push_str(&format!("| `{fault}` | {meaning} |\n"));
     }
     page
+}
+
+/// Returns the doc comment of a variant in one line, for a cell of a table.
+fn cell(documentation: Option<&str>) -> String {
+    let lines: Vec<&str> = documentation.into_iter().flat_map(str::lines).collect();
+    lines.join(" ")
 }
 
 /// Returns the hostile suite as a page: from each test's name, and its doc comment, which contains the

@@ -38,7 +38,10 @@ impl<K: Kind> Controller for K {
     ) -> Verdict<Question, Decision<Assessment>> {
         let request = match object.stored() {
             Ok(request) => request,
-            Err(error) => return Verdict::Decided(unidentified(error)),
+            Err(error) => {
+                let plan = self.orphaned(now, None, live);
+                return Verdict::Decided(unidentified(plan, error));
+            }
         };
         match assess::assess(self, now, object, &request, facts, live) {
             Ok(state) => Verdict::Decided(Decision {
@@ -92,11 +95,12 @@ impl<K: Kind> Controller for K {
     }
 }
 
-/// Returns the decision about an object without identity: nothing is done, and the pass fails.
-fn unidentified(error: IdentityError) -> Decision<Assessment> {
+/// Returns the decision about an object without identity: what was granted for it ends, as if the object were gone, and
+/// the pass fails.
+fn unidentified(plan: Plan, error: IdentityError) -> Decision<Assessment> {
     let failure = Failure::from(error);
     Decision {
-        plan: Plan::default().because(failure.clone()),
+        plan: plan.because(failure.clone()),
         state: Assessment {
             state: State::Waiting(failure),
             facts: Vec::new(),

@@ -24,18 +24,18 @@ pub enum Way {
 }
 
 impl Way {
-    /// Returns the way that belongs to a resource and its subresource (none: empty).
+    /// Returns the way that belongs to a resource and its subresource; `None` is the resource itself.
     #[must_use]
-    pub fn of(resource: &str, subresource: &str) -> Option<Self> {
+    pub fn of(resource: &str, subresource: Option<&str>) -> Option<Self> {
         match (resource, subresource) {
-            ("pods", "exec") => Some(Self::Exec),
-            ("pods", "attach") => Some(Self::Attach),
-            ("pods", "portforward") => Some(Self::PortForward),
-            ("pods", "proxy") => Some(Self::Proxy),
-            ("services", "proxy") => Some(Self::ServiceProxy),
-            ("pods", "ephemeralcontainers") => Some(Self::EphemeralContainer),
-            ("pods", "") => Some(Self::Image),
-            ("pods", "resize") => Some(Self::Resize),
+            ("pods", Some("exec")) => Some(Self::Exec),
+            ("pods", Some("attach")) => Some(Self::Attach),
+            ("pods", Some("portforward")) => Some(Self::PortForward),
+            ("pods", Some("proxy")) => Some(Self::Proxy),
+            ("services", Some("proxy")) => Some(Self::ServiceProxy),
+            ("pods", Some("ephemeralcontainers")) => Some(Self::EphemeralContainer),
+            ("pods", None) => Some(Self::Image),
+            ("pods", Some("resize")) => Some(Self::Resize),
             _ => None,
         }
     }

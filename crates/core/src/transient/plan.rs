@@ -47,7 +47,10 @@ impl<K: Kind> Controller for Transient<K> {
     ) -> Verdict<Question, Decision<Assessment>> {
         let binding = match object.stored() {
             Ok(binding) => binding,
-            Err(error) => return Verdict::Decided(unidentified(now, error)),
+            Err(error) => {
+                let plan = self.orphaned(now, None, live);
+                return Verdict::Decided(unidentified(now, plan, error));
+            }
         };
         let assessment = match self.assess(now, &binding, facts, live) {
             Ok(assessment) => assessment,
@@ -261,11 +264,12 @@ impl<K: Kind> Transient<K> {
     }
 }
 
-/// The decision about an object without identity: nothing is done, and the pass fails.
-fn unidentified(now: Timestamp, error: IdentityError) -> Decision<Assessment> {
+/// The decision about an object without identity: what was granted for it ends, as if the object were gone, and the
+/// pass fails.
+fn unidentified(now: Timestamp, plan: Plan, error: IdentityError) -> Decision<Assessment> {
     let failure = Failure::from(error);
     Decision {
-        plan: Plan::default().because(failure.clone()),
+        plan: plan.because(failure.clone()),
         state: Assessment {
             state: State::Waiting(failure),
             approved: None,

@@ -11,7 +11,7 @@ use oz_composites::Source;
 use oz_core::for_each_kind;
 use oz_core::kinds::{self, Entry, Family, Role, child_kinds};
 
-use super::objects::{PAUSE, all_of, children, delete, finalizers, release, unless_missing};
+use super::objects::{PAUSE, all_of_oz, children, delete, finalizers, release, unless_missing};
 use super::{Here, composites, harness};
 
 /// Returns the kinds with objects that represent access. A kind that is not installed is skipped.
@@ -68,7 +68,7 @@ impl Here<'_> {
     /// Deletes the objects of a kind that `ends` selects, and returns their number, without those
     /// that only finalizers of others keep.
     async fn delete_all(&self, kind: &Entry, ends: impl Fn(&ObjectMeta) -> bool) -> Result<usize> {
-        let mut list = all_of(&self.client, &kind.resource).await?;
+        let mut list = all_of_oz(&self.client, &kind.resource).await?;
         list.retain(|object| ends(object));
         for object in &list {
             if object.deletion_timestamp.is_none() {
@@ -86,7 +86,7 @@ impl Here<'_> {
     /// composites that end are ended before.
     pub(super) async fn let_go(&self) -> Result<()> {
         for kind in access() {
-            for object in all_of(&self.client, &kind.resource).await? {
+            for object in all_of_oz(&self.client, &kind.resource).await? {
                 let others = finalizers(&object).filter(|name| Some(*name) != kind.finalizer);
                 let others: Vec<&str> = others.collect();
                 if !others.is_empty() {
@@ -98,7 +98,7 @@ impl Here<'_> {
             }
         }
         for kind in with_role(Role::Workspace).filter(|_| self.ends_runs) {
-            for object in all_of(&self.client, &kind.resource).await? {
+            for object in all_of_oz(&self.client, &kind.resource).await? {
                 self.release(&kind, &object).await?;
             }
         }

@@ -64,10 +64,15 @@ impl Here<'_> {
         }
     }
 
-    /// Returns the children of a kind: those of harness runs, or the others.
+    /// Returns the children of a kind that are of its family. The label of runs counts only for
+    /// kinds of which harness runs have children: a user who may change an object can add it.
     async fn children_of_family(&self, kind: &ChildKind) -> Result<Vec<ObjectMeta>> {
         let mut all = children(&self.client, &kind.resource).await?;
-        all.retain(|child| is_of_run(child) == (kind.family == Family::Harness));
+        let is_of_runs =
+            |other: &ChildKind| other.family == Family::Harness && other.resource == kind.resource;
+        if child_kinds().iter().any(is_of_runs) {
+            all.retain(|child| is_of_run(child) == (kind.family == Family::Harness));
+        }
         Ok(all)
     }
 

@@ -32,22 +32,30 @@ pub(super) fn unless_missing<T>(answer: kube::Result<T>) -> kube::Result<Option<
 
 /// Returns the metadata of all objects of a kind; empty if it is not installed.
 pub(super) async fn all_of(client: &Client, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
-    let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let listed = list(client, resource).await;
+    listed.with_context(|| format!("failed to list {}", resource.plural))
+}
+
+/// Returns the same for a kind of oz, also from an API server that is busy for a while, for example because it prepares
+/// to serve the kind.
+pub(super) async fn all_of_oz(client: &Client, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
     let began = Instant::now();
     loop {
-        match unless_missing(all.list_metadata(&ListParams::default()).await) {
-            Ok(listed) => {
-                return Ok(listed.into_iter().flatten().map(|it| it.metadata).collect());
-            }
-            // For example while the API server prepares to serve a kind.
+        match list(client, resource).await {
             Err(error) if is_busy(&error) && began.elapsed() < BUSY => {
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(error) => {
-                return Err(error).with_context(|| format!("failed to list {}", resource.plural));
+            listed => {
+                return listed.with_context(|| format!("failed to list {}", resource.plural));
             }
         }
     }
+}
+
+async fn list(client: &Client, resource: &ApiResource) -> kube::Result<Vec<ObjectMeta>> {
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let listed = unless_missing(all.list_metadata(&ListParams::default()).await)?;
+    Ok(listed.into_iter().flatten().map(|it| it.metadata).collect())
 }
 
 fn is_busy(error: &kube::Error) -> bool {

@@ -216,8 +216,9 @@ fn going_on(
         // Each change is a fact of its own.
         let metadata = there.map(|there| &there.object.metadata);
         let version = metadata.and_then(|metadata| metadata.resource_version.as_deref());
-        let changed = [decided.run.uid.as_str(), what].into_iter().chain(version);
-        record.id = Record::id(action, &changed.collect::<Vec<_>>().join("/"));
+        let mut changed = format!("{}/{what}/", decided.run.uid);
+        changed.extend(version);
+        record.id = Record::id(action, &changed);
         Step::Record(record.detail("object", what))
     };
     let look = (seen.policy.is_none()).then(|| look_for_policy(run));

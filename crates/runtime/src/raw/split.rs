@@ -90,7 +90,7 @@ impl RawObject {
             }
             self.text.extend_from_slice(part);
         } else if before <= self.largest {
-            let known: Vec<u8> = self.metadata().into_iter().flatten().copied().collect();
+            let known = self.metadata().map_or_else(Vec::new, <[u8]>::to_vec);
             self.metadata = self.metadata.take().map(|_| 0..known.len());
             self.text = known;
         }

@@ -181,8 +181,7 @@ impl Mutate for Connect {
 
 /// Returns the way of the connection, if the hook handles it.
 fn way(review: &Review<Value>) -> Option<Way> {
-    let subresource = review.subresource.as_deref()?;
-    let way = Way::of(&review.resource.resource, subresource)?;
+    let way = Way::of(&review.resource.resource, review.subresource.as_deref())?;
     let operation = if way.has_options() {
         Operation::Connect
     } else {

@@ -27,7 +27,9 @@ impl Mutate for Sealer {
             Some(old) => old.spec.finding.is_none() && object.spec.finding.is_some(),
             None => object.spec.attestation.is_some(),
         };
-        if !written || review.user.username.is_empty() {
+        // A review that the API server is about to name cannot be sealed: the validating hook denies it.
+        let is_nameless = object.metadata.name.is_none();
+        if !written || is_nameless || review.user.username.is_empty() {
             return Ok(Notes::none());
         }
         let standing = Standing {

@@ -569,6 +569,25 @@ async fn attestation_is_recorded_under_its_author_and_immutable() {
 }
 
 #[tokio::test]
+async fn attestation_that_api_server_names_is_denied_and_recorded() {
+    let webhook = Webhook::new(Server::with(Vec::new()));
+    let mut object = attestation();
+    object["metadata"]["name"] = Value::Null;
+    object["metadata"]["generateName"] = "q3-".into();
+    let attempt = Attempt::create("erin", &[], object);
+    let mut object = webhook.stamped(&attempt).await;
+    object["metadata"]["name"] = "q3-x7k2p".into();
+    let attempt = Attempt {
+        object: Some(object),
+        ..attempt
+    };
+    let answer = webhook.validate(&attempt).await;
+    assert!(answer.refusal().is_some(), "{answer:?}");
+    let record = webhook.recorded().pop().unwrap();
+    assert_eq!(record.action, Action::ReviewRefused);
+}
+
+#[tokio::test]
 async fn an_attestation_is_not_made_with_the_seal_of_another() {
     let webhook = Webhook::new(Server::with(Vec::new()));
     let sealed = webhook

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
-use oz_api::{RoleKind, Uid};
+use oz_api::RoleKind;
 use oz_audit::Sink;
 use oz_core::access::lock::Access;
 use oz_core::access::policy::{self, Judgement};
@@ -24,7 +24,7 @@ use crate::lock::Locks;
 use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
 use crate::refusal::{
-    bounded, denied, forbidden, immutable, invalid, served, status_is_the_operators, unidentified,
+    bounded, denied, forbidden, immutable, invalid, served, status_is_the_operators,
 };
 use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::{no_owner_added, same_requester};
@@ -162,21 +162,21 @@ impl<K: Kind> BindingValidator<K> {
         let rules: Vec<_> = rules.into_iter().flatten().collect();
         let danger = Policy::permits_content(&terms.role, listed, &rules, namespace)
             .map_err(|failure| refused::<K>(terms, &failure))?;
-        self.may_wait(cx, binding, terms, &asking.user).await?;
+        let uid = binding.metadata.uid.as_deref().unwrap_or(&review.uid);
+        self.may_wait(cx, terms, (&asking.user, uid)).await?;
         Ok(match danger {
             Some(danger) => notes.warn(danger),
             None => notes,
         })
     }
 
-    /// Checks whether one more window of the user may wait to open. This is the last check, as the
-    /// window counts from then on.
+    /// Checks whether one more window of the user may wait to open: that of the object with this UID. This is the
+    /// last check, as the window counts from then on.
     async fn may_wait(
         &self,
         cx: &Cx,
-        binding: &Binding<'_>,
         terms: &Terms,
-        user: &str,
+        (user, uid): (&str, &str),
     ) -> Result<(), Rejection> {
         if terms.from.is_none_or(|from| has_come(cx.now, from)) {
             return Ok(());
@@ -185,8 +185,7 @@ impl<K: Kind> BindingValidator<K> {
             let permitted = self.policy.permits_waiting(user, waiting);
             permitted.map_err(|failure| refused::<K>(terms, &failure))
         };
-        let uid = Uid::from_metadata(binding.metadata).map_err(unidentified)?;
-        let (who, when) = ((user, uid.as_str()), (cx.now, cx.dry_run));
+        let (who, when) = ((user, uid), (cx.now, cx.dry_run));
         self.waiting.admit(&self.keys, who, when, permits).await
     }
 

@@ -131,6 +131,15 @@ fn binding_that_was_never_active_is_deleted_without_audit_record() {
 }
 
 #[test]
+fn grant_of_binding_without_identity_ends() {
+    let mut world = active();
+    world.object.metadata.creation_timestamp = None;
+    let plan = world.plan(at(100));
+    let is_deletion = |step: &Step| matches!(step, Step::Delete(_));
+    assert!(plan.steps().any(is_deletion), "{plan:?}");
+}
+
+#[test]
 fn orphaned_binding_is_ended_by_its_decision() {
     let world = active();
     let plan = world.controller.orphaned(at(100), None, &world.live);

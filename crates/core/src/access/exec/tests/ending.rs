@@ -106,6 +106,18 @@ fn deleting_a_request_revokes_and_nothing_is_built_for_it_again() {
 }
 
 #[test]
+fn access_of_request_without_identity_ends() {
+    let mut world = granted();
+    world.request.metadata.creation_timestamp = None;
+    let plan = world.plan(at(10));
+    let deleted = plan.steps().filter_map(|step| match step {
+        Step::Delete(gone) => Some(gone.resource.kind.as_str()),
+        _ => None,
+    });
+    assert_eq!(deleted.collect::<Vec<_>>(), ["RoleBinding", "Role"]);
+}
+
+#[test]
 fn role_and_binding_of_deleted_request_are_removed_and_recorded() {
     for (now, action) in [(at(10), "AccessRevoked"), (at(300), "AccessExpired")] {
         let mut world = granted();

@@ -8,43 +8,50 @@
     reason = "a test should stop where it failed, and show what it counted"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
 /// The permitted number of values that become empty when they are missing.
-const EMPTY: usize = 250;
+const EMPTY: usize = 157;
 /// The permitted number of errors that are bare texts.
-const TEXTS: usize = 30;
+const TEXTS: usize = 20;
 /// The permitted number of files of ozctl that send requests to the API server themselves.
-const READERS: usize = 4;
+const READERS: usize = 7;
+/// The permitted number of names that are empty when they are missing.
+const ANY_NAMES: usize = 66;
 /// Crates that only tests depend on.
 const FOR_TESTS: [&str; 2] = ["testkit", "testkit-s3"];
 
 /// Expressions that replace a missing value by an empty one, as tokens with a blank between two.
-const DEFAULTS: [&str; 13] = [
+const DEFAULTS: [&str; 14] = [
     "unwrap_or_default ( )",
+    ":: unwrap_or_default",
     "unwrap_or ( \"\" )",
     "unwrap_or ( Default :: default ( ) )",
     "unwrap_or ( String :: new ( ) )",
     "unwrap_or_else ( Default :: default )",
     "unwrap_or_else ( String :: new )",
     "unwrap_or_else ( Vec :: new )",
-    "unwrap_or_else ( || String :: new ( ) )",
+    "unwrap_or_else ( | | String :: new ( ) )",
     "map_or ( \"\" ,",
     "map_or ( String :: new ( ) ,",
     "map_or_else ( String :: new ,",
     "map_or_else ( Default :: default ,",
-    "map_or_else ( || String :: new ( ) ,",
+    "map_or_else ( | | String :: new ( ) ,",
 ];
+/// The name of an object, its generated name, or an empty text.
+const ANY_NAME: &str = "name_any ( )";
 /// Types of errors that are bare texts.
-const BARE: [&str; 3] = ["String", "& 'static str", "Cow < 'static , str >"];
+const BARE: [&str; 3] = ["String", "& ' static str", "Cow < ' static , str >"];
 /// Definitions of errors that are bare texts.
 const BARE_DEFINITIONS: [&str; 2] = ["type Err = String", "type Error = String"];
 /// The message of an error that may be a text with a type around it.
 const WRAPPER: &str = "# [ error ( \"{0}\" ) ]";
+/// Requests to the API server, by the client of kube or by that of `oz-client`.
+const REQUESTS: [&str; 4] = ["Api <", "Api ::", ". api ::", ". api_in ::"];
 /// Fields of an object's identity.
 const IDENTITY: [&str; 6] = [
     "name",
@@ -55,13 +62,30 @@ const IDENTITY: [&str; 6] = [
     "generate_name",
 ];
 
+/// The permitted places in which such a field becomes empty, each with the field.
+const KNOWN: [(&str, &str); 9] = [
+    // In messages: a review under `generateName`, and composites.
+    ("admission/src/review.rs", "name"),
+    ("composites/src/timeline.rs", "name"),
+    ("ozctl/src/verbs/explain/show_composite.rs", "name"),
+    // The UID of a user, which authenticators need not set.
+    ("client/src/choose.rs", "uid"),
+    ("gating/src/front_proxy.rs", "uid"),
+    // In stamps and digests, a cluster-scoped object has an empty namespace.
+    ("client/src/evidence/gather.rs", "namespace"),
+    ("client/src/explain/unsaved.rs", "namespace"),
+    // Parameters with this name, not fields of objects.
+    ("composites/src/desired.rs", "name"),
+    ("core/src/connect/image.rs", "name"),
+];
+
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
         if path.is_dir() && name != "tests" && name != "testing" {
             sources(&path, found);
-        } else if name.ends_with(".rs") && name != "tests.rs" {
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
             found.push(path);
         }
     }
@@ -71,6 +95,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
 fn flatten(tokens: TokenStream, text: &mut String) {
     let mut is_test = false;
     let mut after_hash = false;
+    let mut after_joint = false;
     for token in tokens {
         match token {
             TokenTree::Group(group) => {
@@ -95,10 +120,13 @@ fn flatten(tokens: TokenStream, text: &mut String) {
             TokenTree::Punct(punct) => {
                 after_hash = punct.as_char() == '#';
                 is_test &= punct.as_char() != ';';
-                text.push(punct.as_char());
-                if punct.spacing() == proc_macro2::Spacing::Alone {
-                    text.push(' ');
+                let pair = (text.trim_end().chars().last(), punct.as_char());
+                if after_joint && matches!(pair, (Some(':'), ':') | (Some('-' | '='), '>')) {
+                    text.truncate(text.trim_end().len());
                 }
+                after_joint = punct.spacing() == Spacing::Joint;
+                text.push(punct.as_char());
+                text.push(' ');
             }
             other => {
                 after_hash = false;
@@ -135,10 +163,13 @@ fn matches(text: &str, patterns: &[&str]) -> usize {
 
 /// Returns the number of errors in a text that are bare texts.
 fn bare_errors(text: &str) -> usize {
-    let results = text.match_indices("Result < ").filter(|(at, start)| {
+    let results = text.match_indices("Result ").filter_map(|(at, name)| {
+        let rest = text[at + name.len()..].trim_start_matches(":: ");
+        rest.strip_prefix("< ")
+    });
+    let results = results.filter(|rest| {
         let mut depth = 1;
         let mut last = 0;
-        let rest = &text[at + start.len()..];
         let mut before = ' ';
         for (place, letter) in rest.char_indices() {
             match letter {
@@ -211,26 +242,29 @@ fn errors_that_are_bare_texts_stay_below_limit() {
 }
 
 #[test]
+fn names_that_may_be_empty_stay_below_limit() {
+    let sum = sum("names that may be empty", |text| matches(text, &[ANY_NAME]));
+    assert!(sum <= ANY_NAMES, "{sum} of at most {ANY_NAMES}");
+}
+
+#[test]
 fn no_missing_part_of_identity_becomes_empty() {
-    let mut found = Vec::new();
+    let mut found = BTreeSet::new();
+    let mut known: BTreeSet<_> = KNOWN.into_iter().collect();
     for (file, text) in crates().into_values().flatten() {
-        for pattern in DEFAULTS {
-            for (at, _) in text.match_indices(pattern) {
-                let chain = chain(&text[..at]);
-                let field = chain.iter().find(|word| IDENTITY.contains(word));
-                if let Some(field) = field {
-                    let file = file.display();
-                    found.push(format!("{file}: {field}: … {pattern}"));
+        for (at, _) in DEFAULTS.iter().flat_map(|it| text.match_indices(it)) {
+            let chain = chain(&text[..at]);
+            for field in chain.into_iter().filter(|word| IDENTITY.contains(word)) {
+                let is_known = |(of, name): &&(&str, &str)| file.ends_with(of) && *name == field;
+                match KNOWN.iter().find(is_known) {
+                    Some(place) => _ = known.remove(place),
+                    None => _ = found.insert((file.clone(), field.to_owned())),
                 }
             }
         }
     }
-    assert!(
-        found.is_empty(),
-        "{} parts of identities:\n{}",
-        found.len(),
-        found.join("\n")
-    );
+    assert_eq!(found, BTreeSet::new());
+    assert_eq!(known, BTreeSet::new(), "these places are gone");
 }
 
 #[test]
@@ -238,7 +272,7 @@ fn ozctl_reads_the_cluster_through_the_client() {
     let crates = crates();
     let reading = crates["ozctl"]
         .iter()
-        .filter(|(_, text)| ["Api <", "Api ::"].iter().any(|it| text.contains(it)));
+        .filter(|(_, text)| REQUESTS.iter().any(|it| text.contains(it)));
     let reading: Vec<_> = reading.map(|(file, _)| file).collect();
     assert!(reading.len() <= READERS, "{reading:?}");
 }
@@ -251,15 +285,17 @@ fn counting_skips_tests_and_finds_each_form() {
         mod tests { fn b() { x.unwrap_or_default() } }
         #[cfg(test)]
         use a::b;
-        fn c() { f(g.uid, h.len().unwrap_or_default()) }
+        fn c() { f(g.uid, h.len().unwrap_or_default()); i.map(Option::unwrap_or_default) }
         #[error("{0}")]
         pub struct E(String);
         fn d() -> Result<BTreeMap<String, String>, Vec<String>> { Result::<(), String>::Ok(()) }
+        fn e(one: &str) -> Result<&str, &'static str> { j.unwrap_or_else(|| String::new()) }
+        fn f() -> Result<fn() -> u8, Cow<'static, str>> { k.map_or_else(String::new, l) }
     "#;
     let mut text = String::new();
     flatten(source.parse().unwrap(), &mut text);
-    assert_eq!(matches(&text, &DEFAULTS), 3, "{text}");
-    assert_eq!(bare_errors(&text), 3, "{text}");
+    assert_eq!(matches(&text, &DEFAULTS), 6, "{text}");
+    assert_eq!(bare_errors(&text), 5, "{text}");
     let chains = text.match_indices("unwrap_or_default ( )");
     let chains: Vec<Vec<&str>> = chains.map(|(at, _)| chain(&text[..at])).collect();
     let named = |chain: &Vec<&str>| chain.iter().any(|word| IDENTITY.contains(word));

@@ -370,7 +370,9 @@ fn entitlements_have_single_digest_and_list_gaps() {
 fn windows_to_come_are_listed_with_each_subject_until_they_open() {
     let binding: TransientRoleBinding = serde_json::from_value(json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "TransientRoleBinding",
-        "metadata": {"name": "night", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "metadata": {
+            "name": "night", "namespace": "shop", "uid": "0001", "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
         "spec": {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
             "subjects": [

@@ -33,7 +33,7 @@ static LITERAL: LazyLock<Regex> = LazyLock::new(|| regex(r#""((?:[^"\\]|\\.)*)""
 static CODE: LazyLock<Regex> = LazyLock::new(|| regex("`[^`]*`"));
 /// A test.
 static TEST: LazyLock<Regex> = LazyLock::new(|| regex(r"#\[(?:tokio::)?test"));
-/// A test whose name begins with a pronoun.
+/// A test with a name that begins with a pronoun.
 static PRONOUN: LazyLock<Regex> = LazyLock::new(|| {
     regex(r"fn\s(?:what|who|whoever|whose|one|nobody|somebody|everybody|those|that|where|it)_\w+")
 });

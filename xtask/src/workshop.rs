@@ -1,5 +1,5 @@
-//! The tasks of the crate `oz-workshop`, which depends on ozctl and the end-to-end tests: it is compiled only
-//! for a task of its own.
+//! The tasks of the crate `oz-workshop`, which depends on ozctl and the end-to-end tests: only they
+//! compile it.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;

@@ -73,12 +73,6 @@ pub enum FlagError {
     NotPositive,
 }
 
-impl From<FlagError> for String {
-    fn from(error: FlagError) -> Self {
-        error.to_string()
-    }
-}
-
 /// Parses the value of a flag that may be zero.
 ///
 /// # Errors

@@ -23,19 +23,12 @@ impl<'a> TryFrom<&'a ObjectMeta> for Identity<'a> {
     type Error = IdentityError;
 
     fn try_from(metadata: &'a ObjectMeta) -> Result<Self, IdentityError> {
-        let name = Name::from_metadata(metadata)?;
-        let missing = |field| IdentityError::Missing {
-            name: name.to_string(),
-            field,
-        };
-        let created = metadata.creation_timestamp.as_ref();
+        let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
         Ok(Self {
             namespace: present(metadata.namespace.as_deref()).map(Namespace),
-            name,
-            uid: Uid(present(metadata.uid.as_deref()).ok_or_else(|| missing("metadata.uid"))?),
-            created: created
-                .map(|time| time.0)
-                .ok_or_else(|| missing("metadata.creationTimestamp"))?,
+            name: Name::from_metadata(metadata)?,
+            uid: Uid::from_metadata(metadata)?,
+            created: created.ok_or_else(|| missing(metadata, "metadata.creationTimestamp"))?,
         })
     }
 }

@@ -19,7 +19,7 @@ pub const GATE_API_SERVICE: &str = "v1alpha1.gate.oz.wizardofoz.co";
 pub const BINDING_FINALIZER: &str = "oz.wizardofoz.co/revoke";
 /// The finalizer on a workspace, as the original has it: a workspace waits for the run that holds it.
 pub const WORKSPACE_FINALIZER: &str = "paddock.dev/workspace-finalizer";
-/// The finalizer on the declaration of a composite whose children may have ends.
+/// The finalizer on the declaration of a composite with children that may expire.
 pub const COMPOSITE_FINALIZER: &str = "oz.wizardofoz.co/composite";
 
 /// The Lease that the operator's replicas compete for, named as the original's.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, Result, ensure};
 use clap::{ArgAction, Args};
 use jiff::SignedDuration;
 use oz_api::duration;
@@ -106,7 +106,7 @@ impl std::str::FromStr for LogTarget {
 }
 
 impl LogTarget {
-    pub(crate) fn open(&self) -> anyhow::Result<Option<Out>> {
+    pub(crate) fn open(&self) -> Result<Option<Out>> {
         match &self.0 {
             Target::Stdout => Ok(Some(Out::Stdout(std::io::stdout()))),
             Target::File(path) => Out::file(path)
@@ -118,11 +118,12 @@ impl LogTarget {
 }
 
 /// Parses the interval of checkpoints. A verifier reports a checkpoint that is much later as removed.
-fn interval(text: &str) -> Result<Duration, String> {
+fn interval(text: &str) -> Result<Duration> {
     let interval = duration::not_negative(text)?;
-    if interval > PUBLISHED_WITHIN {
-        return Err("must not be longer than 30s: verifying would miss it".to_owned());
-    }
+    ensure!(
+        interval <= PUBLISHED_WITHIN,
+        "must not be longer than 30s: verifying would miss it"
+    );
     Ok(interval.unsigned_abs())
 }
 

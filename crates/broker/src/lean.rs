@@ -2,7 +2,6 @@
 //! run.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -29,19 +28,17 @@ impl<K> Clone for Lean<K> {
 }
 
 impl<K> Lean<K> {
-    pub(crate) fn new(metadata: ObjectMeta, phase: Option<RunPhase>) -> Self {
-        let owners = metadata.owner_references.into_iter().flatten();
-        let owners = owners.filter(|owner| owner.controller == Some(true));
-        let mut owners: Vec<_> = owners.collect();
-        owners.shrink_to_fit();
-        let annotations = metadata.annotations.into_iter().flatten();
-        let annotations: BTreeMap<_, _> = annotations
-            .filter(|(name, _)| [RECENT_EVENTS, VOUCHER].contains(&name.as_str()))
-            .collect();
-        let labels = metadata.labels.into_iter().flatten();
-        let labels: BTreeMap<_, _> = labels
-            .filter(|(name, _)| [OWNER_UID, OWNER_KIND].contains(&name.as_str()))
-            .collect();
+    pub(crate) fn new(mut metadata: ObjectMeta, phase: Option<RunPhase>) -> Self {
+        if let Some(owners) = &mut metadata.owner_references {
+            owners.retain(|owner| owner.controller == Some(true));
+            owners.shrink_to_fit();
+        }
+        if let Some(all) = &mut metadata.annotations {
+            all.retain(|name, _| [RECENT_EVENTS, VOUCHER].contains(&name.as_str()));
+        }
+        if let Some(all) = &mut metadata.labels {
+            all.retain(|name, _| [OWNER_UID, OWNER_KIND].contains(&name.as_str()));
+        }
         Self {
             metadata: ObjectMeta {
                 name: metadata.name,
@@ -49,9 +46,9 @@ impl<K> Lean<K> {
                 uid: metadata.uid,
                 resource_version: metadata.resource_version,
                 deletion_timestamp: metadata.deletion_timestamp,
-                owner_references: Some(owners).filter(|owners| !owners.is_empty()),
-                annotations: Some(annotations).filter(|all| !all.is_empty()),
-                labels: Some(labels).filter(|all| !all.is_empty()),
+                owner_references: metadata.owner_references.filter(|all| !all.is_empty()),
+                annotations: metadata.annotations.filter(|all| !all.is_empty()),
+                labels: metadata.labels.filter(|all| !all.is_empty()),
                 ..ObjectMeta::default()
             },
             phase,

@@ -98,7 +98,7 @@ impl Ask<'_> {
     /// Returns the object to create.
     ///
     /// # Errors
-    /// The content makes no sense.
+    /// A field of the binding is missing or invalid.
     pub fn object(&self) -> Result<Value, BindError> {
         let prefix = self.prefix;
         request::check_prefix(prefix).map_err(BindError::Prefix)?;

@@ -1,5 +1,5 @@
-//! The rules of every kind, for an object in a file: those of access, of harness runs and of composites, each of a crate
-//! of its own. Rules that depend on other objects are not among them, such as the existence of a template's base.
+//! The rules of every kind, for an object in a file: those of access, of harness runs and of composites, from three
+//! crates. Rules that depend on other objects are not among them, such as the existence of a template's base.
 
 use jiff::Timestamp;
 use oz_api::harness::{ClusterHarnessTemplate, HarnessTemplate, TemplateKind};

@@ -47,8 +47,8 @@ pub(super) fn desired(
     for (index, value) in named.iter().enumerate() {
         let child = one(declared, family, parent, selector, value)
             .map_err(|error| AnswerError::Child { index, error })?;
-        let key = child.key();
-        if !keys.insert(key.clone()) {
+        if !keys.insert(child.key()) {
+            let key = child.key();
             return Err(AnswerError::Twice { index, key });
         }
         children.push(child);

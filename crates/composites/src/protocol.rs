@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::core::DynamicObject;
 use oz_api::composite::{HookVersion, MAX_CHILDREN};
-use oz_core::controller::{Key, Live};
+use oz_core::controller::Live;
 use serde_json::{Map, Value, json};
 
 use super::answer::AnswerError;
@@ -93,15 +93,12 @@ fn name(
     placed: &Placed,
     object: &DynamicObject,
 ) -> Option<String> {
-    let Key {
-        namespace, name, ..
-    } = Key::of(&placed.resource, &object.metadata);
+    let name = object.metadata.name.clone()?;
     let qualified = match version {
         HookVersion::V1 => family.parent.cluster_scoped && !placed.cluster_scoped,
         HookVersion::V2 => !placed.cluster_scoped,
     };
-    let name = name?;
-    Some(match namespace {
+    Some(match &object.metadata.namespace {
         Some(namespace) if qualified => format!("{namespace}/{name}"),
         _ => name,
     })

@@ -187,7 +187,7 @@ impl Want {
 /// Returns the check whether each author may have an object adopted: its function may then change and delete it.
 pub(super) fn adoption(authors: &[Requester], live: &Live) -> Want {
     let metadata = &live.object.metadata;
-    let target = Target::new(&live.resource, live.key().name);
+    let target = Target::new(&live.resource, metadata.name.clone());
     Want {
         authors: authors.to_vec(),
         namespace: metadata.namespace.clone(),
@@ -275,7 +275,7 @@ fn handed(
         role.map(|role| want(Act::Bind(role)))
     };
     if !is_rbac {
-        let target = Target::new(&child.resource, child.key().name);
+        let target = Target::new(&child.resource, metadata.name.clone());
         let verbs: &'static [&'static str] = match live {
             None => &["create"],
             Some(_) => &["update"],
@@ -308,7 +308,7 @@ fn handed(
     let role = RoleReference {
         api_group: RBAC_GROUP.to_owned(),
         kind,
-        name: child.key().name.ok_or(HandedError::Nameless)?,
+        name: metadata.name.clone().ok_or(HandedError::Nameless)?,
     };
     Ok(vec![want(Act::Write(role, rules))])
 }
@@ -319,7 +319,7 @@ fn handed(
 fn taken(live: &Live, authors: &[Requester]) -> Option<Want> {
     let kind = privileged(&live.resource, &live.object)?;
     let metadata = &live.object.metadata;
-    let target = Target::new(&live.resource, live.key().name);
+    let target = Target::new(&live.resource, metadata.name.clone());
     (!kind.is_revoked_by_deletion()).then(|| Want {
         authors: authors.to_vec(),
         namespace: metadata.namespace.clone(),

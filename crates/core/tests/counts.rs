@@ -8,9 +8,12 @@
     reason = "a test should stop where it failed, and show what it counted"
 )]
 
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 
@@ -79,18 +82,6 @@ const KNOWN: [(&str, &str); 9] = [
     ("core/src/connect/image.rs", "name"),
 ];
 
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        if path.is_dir() && name != "tests" && name != "testing" {
-            sources(&path, found);
-        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
-            found.push(path);
-        }
-    }
-}
-
 /// Appends the tokens outside of tests, with a blank between two.
 fn flatten(tokens: TokenStream, text: &mut String) {
     let mut is_test = false;
@@ -105,8 +96,7 @@ fn flatten(tokens: TokenStream, text: &mut String) {
                     Delimiter::Bracket => ("[ ", "] "),
                     Delimiter::None => ("", ""),
                 };
-                let attribute = group.to_string().replace(' ', "");
-                if after_hash && attribute == "[cfg(test)]" {
+                if after_hash && group.to_string().replace(' ', "") == "[cfg(test)]" {
                     is_test = true;
                 } else if is_test && group.delimiter() == Delimiter::Brace {
                     is_test = false;
@@ -193,7 +183,7 @@ fn bare_errors(text: &str) -> usize {
 }
 
 /// The text of each crate's source files, outside of tests.
-fn crates() -> BTreeMap<String, Vec<(PathBuf, String)>> {
+static CRATES: LazyLock<BTreeMap<String, Vec<(PathBuf, String)>>> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut crates = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -203,7 +193,8 @@ fn crates() -> BTreeMap<String, Vec<(PathBuf, String)>> {
             continue;
         }
         let mut files = Vec::new();
-        sources(&path.join("src"), &mut files);
+        let skips = |name: &str| ["tests", "testing"].contains(&name) || name.ends_with("tests.rs");
+        sources::find(&path.join("src"), &skips, &mut files);
         let texts = files.into_iter().map(|file| {
             let source = fs::read_to_string(&file).unwrap();
             let mut text = String::new();
@@ -213,12 +204,12 @@ fn crates() -> BTreeMap<String, Vec<(PathBuf, String)>> {
         crates.insert(name, texts.collect());
     }
     crates
-}
+});
 
 /// Prints the number of what `count` finds in each crate, and returns the sum.
 fn sum(what: &str, count: impl Fn(&str) -> usize) -> usize {
     let mut sum = 0;
-    for (name, files) in crates() {
+    for (name, files) in &*CRATES {
         let found: usize = files.iter().map(|(_, text)| count(text)).sum();
         println!("{what} in {name}: {found}");
         sum += found;
@@ -251,7 +242,7 @@ fn names_that_may_be_empty_stay_below_limit() {
 fn no_missing_part_of_identity_becomes_empty() {
     let mut found = BTreeSet::new();
     let mut known: BTreeSet<_> = KNOWN.into_iter().collect();
-    for (file, text) in crates().into_values().flatten() {
+    for (file, text) in CRATES.values().flatten() {
         for (at, _) in DEFAULTS.iter().flat_map(|it| text.match_indices(it)) {
             let chain = chain(&text[..at]);
             for field in chain.into_iter().filter(|word| IDENTITY.contains(word)) {
@@ -269,8 +260,7 @@ fn no_missing_part_of_identity_becomes_empty() {
 
 #[test]
 fn ozctl_reads_the_cluster_through_the_client() {
-    let crates = crates();
-    let reading = crates["ozctl"]
+    let reading = CRATES["ozctl"]
         .iter()
         .filter(|(_, text)| REQUESTS.iter().any(|it| text.contains(it)));
     let reading: Vec<_> = reading.map(|(file, _)| file).collect();

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test should stop where it failed")]
 
+mod sources;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The permitted comparisons: the one, and those that do not concern access.
 const KNOWN: [(&str, &str); 7] = [
@@ -29,18 +31,6 @@ const KNOWN: [(&str, &str); 7] = [
     ("ozctl/src/verbs/extend.rs", "&& new < until"),
     ("trail/src/flood.rs", "let over = counting.ends() <= now;"),
 ];
-
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        if path.is_dir() && name != "tests" && name != "testing" {
-            sources(&path, found);
-        } else if name.ends_with(".rs") && name != "tests.rs" {
-            found.push(path);
-        }
-    }
-}
 
 /// Checks whether a line compares the present instant, or an expiry, with another value.
 fn compares(line: &str) -> bool {
@@ -75,7 +65,8 @@ fn expiry_is_compared_in_known_lines_only() {
         "trail",
         "webhook",
     ] {
-        sources(&crates.join(one).join("src"), &mut files);
+        let skips = |name: &str| ["tests", "testing", "tests.rs"].contains(&name);
+        sources::find(&crates.join(one).join("src"), &skips, &mut files);
     }
     files.sort();
     let mut found = Vec::new();

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test should stop where it failed")]
 
+mod sources;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -29,27 +31,13 @@ fn is_vague(line: &str) -> bool {
     })
 }
 
-fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap();
-        if path.is_dir() {
-            if name != "target" {
-                sources(&path, found);
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 /// Returns the root of the repository and every source file in it.
 fn repository() -> (&'static Path, Vec<PathBuf>) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
     let repository = repository.unwrap();
     let mut files = Vec::new();
     for one in ["crates", "e2e", "xtask", "workshop"] {
-        sources(&repository.join(one), &mut files);
+        sources::find(&repository.join(one), &|name| name == "target", &mut files);
     }
     assert!(files.len() > 500, "it looks in the wrong place");
     (repository, files)

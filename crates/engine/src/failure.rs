@@ -1,7 +1,5 @@
 //! The effect of an error of the API on retries.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use oz_api::{Name, Namespace, Uid};
 use oz_core::controller::Failure;
 use oz_runtime::CallError;
 
@@ -10,30 +8,6 @@ use oz_runtime::CallError;
 #[must_use]
 pub fn failure(what: &str, error: &kube::Error) -> Failure {
     of_call(CallError::new(what, error))
-}
-
-/// Returns the name of a watched object.
-///
-/// # Errors
-/// The failure of the pass, if it has none.
-pub fn name(metadata: &ObjectMeta) -> Result<&str, Failure> {
-    Ok(Name::from_metadata(metadata)?.as_str())
-}
-
-/// Returns the UID of a watched object.
-///
-/// # Errors
-/// The failure of the pass, if it has none.
-pub fn uid(metadata: &ObjectMeta) -> Result<&str, Failure> {
-    Ok(Uid::from_metadata(metadata)?.as_str())
-}
-
-/// Returns the namespace of a watched object of a namespaced kind.
-///
-/// # Errors
-/// The failure of the pass, if it has none.
-pub fn namespace(metadata: &ObjectMeta) -> Result<&str, Failure> {
-    Ok(Namespace::from_metadata(metadata)?.as_str())
 }
 
 /// Converts the error of a call into a failure: a call that the API server rejects for its content

@@ -35,7 +35,7 @@ mod signal;
 
 pub use controllers::{Controllers, Running, Setup, StartError};
 pub use engine::Engine;
-pub use failure::{failure, name, namespace, of_call, uid};
+pub use failure::{failure, of_call};
 pub use observe::{Cx, Observe, Watches};
 pub use ports::Port;
 pub use run::Packed;

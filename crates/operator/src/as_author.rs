@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Resource as _;
 use kube::api::{PostParams, Request};
 use kube::core::DynamicObject;
+use oz_api::Name;
 use oz_core::access::kind::Trial;
 use oz_core::controller::Failure;
 use oz_engine::Cx;
@@ -20,7 +21,7 @@ const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) async fn try_as_author(cx: &Cx, trial: &Trial) -> Result<(), Failure> {
     let author = &trial.author;
     let pod = &trial.pod.object;
-    let name = oz_engine::name(&pod.metadata)?;
+    let name = Name::from_metadata(&pod.metadata)?.as_str();
     let refused = |why: String| {
         Failure::transient(
             "AuthorRefused",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use oz_api::ExecAccessTemplate;
+use oz_api::{ExecAccessTemplate, Namespace};
 use oz_core::access::template::{ExecTemplate, Probed, Target};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
@@ -42,7 +42,7 @@ impl Observe<ExecTemplate> for ExecTemplates {
 
 impl ExecTemplates {
     async fn probed(&self, cx: &Cx, template: &ExecAccessTemplate) -> Probed {
-        let namespace = oz_engine::namespace(&template.metadata)?;
+        let namespace = Namespace::from_metadata(&template.metadata)?.as_str();
         let target = &template.spec.controller_target_ref;
         if !self.probes.enabled {
             self.workloads.exists(cx, namespace, target).await?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oz_api::PodAccessTemplate;
+use oz_api::{Namespace, PodAccessTemplate};
 use oz_core::access::template::{ObservedModel, PodTemplate, Target};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
@@ -33,7 +33,7 @@ impl Observe<PodTemplate> for PodTemplates {
         *facts = Some(match &template.spec.controller_target_ref {
             Some(target) => {
                 let model = async {
-                    let namespace = oz_engine::namespace(&template.metadata)?;
+                    let namespace = Namespace::from_metadata(&template.metadata)?.as_str();
                     self.workloads.model(cx, namespace, target).await
                 };
                 model.await.map(Some)

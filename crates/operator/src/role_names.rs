@@ -227,7 +227,7 @@ impl RoleNamesLock {
         let policy = policy.and_then(|one| one.spec);
         let binding = binding.and_then(|one| one.spec);
         if let Some(fault) = self.policy.fault(policy.as_ref(), binding.as_ref()) {
-            return Err(NotInForce::Changed(anyhow::Error::msg(fault)));
+            return Err(NotInForce::Changed(fault));
         }
         let role = names::grant_role(CANARY);
         let group = Role::group(&());
@@ -280,7 +280,7 @@ enum NotInForce {
     Unread(kube::Error),
     /// It, or its binding, was changed after the installation.
     #[error("it {0}")]
-    Changed(anyhow::Error),
+    Changed(&'static str),
     #[error("failed to make a {kind}: {source}")]
     Malformed {
         kind: String,

@@ -60,10 +60,3 @@ pub enum OutboundError {
         error: io::Error,
     },
 }
-
-impl From<OutboundError> for String {
-    /// Returns the message, for callers that report texts.
-    fn from(error: OutboundError) -> Self {
-        error.to_string()
-    }
-}

@@ -67,7 +67,7 @@ pub(crate) fn known(modules: &[Ref<Module>]) -> BTreeSet<String> {
                 Rule::Default { refr, args, .. } if !args.is_empty() => refr,
                 _ => continue,
             };
-            known.insert(joined(&package, path(refr)));
+            known.insert(joined(&package, path(refr).as_deref()));
         }
     }
     known
@@ -96,7 +96,7 @@ pub(crate) fn rule(module: &Module, ast: &Rule) -> crate::policy::Rule {
     let name = path(refr).or_else(|| path(root(refr)));
     let span = ast.span();
     crate::policy::Rule {
-        path: joined(&package(module)[1..], name),
+        path: joined(&package(module)[1..], name.as_deref()),
         file: span.source.get_path().clone(),
         line: span.line,
     }
@@ -135,7 +135,7 @@ impl Names {
             whole.join(".")
         });
         let candidates = [
-            Some(joined(&self.package, Some(path.to_vec()))),
+            Some(joined(&self.package, Some(path))),
             imported,
             Some(path.join(".")),
         ];
@@ -167,7 +167,7 @@ impl Reader<'_> {
                 refr, args, value, ..
             } => {
                 self.expr(value);
-                (!args.is_empty()).then(|| joined(&self.names.package, path(refr)))
+                (!args.is_empty()).then(|| joined(&self.names.package, path(refr).as_deref()))
             }
         }
     }
@@ -191,7 +191,7 @@ impl Reader<'_> {
             } => {
                 args.iter().for_each(|arg| self.expr(arg));
                 self.assign(assign.as_ref());
-                Some(joined(&self.names.package, path(refr)))
+                Some(joined(&self.names.package, path(refr).as_deref()))
             }
         }
     }
@@ -309,8 +309,7 @@ impl Reader<'_> {
 }
 
 /// Returns the full path of a name in a package; that of the package itself, if the name is computed.
-fn joined(package: &[String], path: Option<Vec<String>>) -> String {
-    let path = path.into_iter().flatten();
-    let parts: Vec<String> = package.iter().cloned().chain(path).collect();
-    parts.join(".")
+fn joined(package: &[String], path: Option<&[String]>) -> String {
+    let parts = package.iter().chain(path.into_iter().flatten());
+    parts.map(String::as_str).collect::<Vec<_>>().join(".")
 }

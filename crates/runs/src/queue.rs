@@ -11,7 +11,8 @@ pub fn has_left(run: &HarnessRun) -> bool {
     run.metadata.deletion_timestamp.is_some() || super::run::is_over(run)
 }
 
-/// The workspace that a run works on: that which it names, or one of its own; `None` if neither has a name yet.
+/// Returns the workspace of a run: the one that it names, or the one that oz creates for it; `None` for a run without
+/// both names.
 #[must_use]
 pub fn workspace_of(run: &HarnessRun) -> Option<String> {
     let given = run.status.as_ref();

@@ -41,12 +41,7 @@ impl<'a, K: Resource> StoredObject<'a, K> {
 
     /// Returns the object, for records.
     pub(crate) fn reference(&self, kind: &str) -> RequestRef {
-        RequestRef {
-            kind: kind.to_owned(),
-            namespace: self.namespace.to_string(),
-            name: self.name().to_owned(),
-            uid: self.uid().to_owned(),
-        }
+        RequestRef::stored(kind, self.identity)
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use kube::Resource;
-use kube::core::PartialObjectMeta;
+use kube::core::{ObjectMeta, PartialObjectMeta};
 use oz_admission::{Cx, Notes, Rejection, Review, Validate};
 use oz_api::labels;
 use oz_audit::Sink;
@@ -95,7 +95,7 @@ fn record_of<R: Resource<DynamicType = ()>>(
 ) -> Record {
     let user = &review.user.username;
     let old = review.old.as_ref().map(|old| &old.metadata);
-    let uid = old.and_then(|old| old.uid.clone());
+    let uid = old.and_then(|old| old.uid.as_ref());
     let (decision, reason, message) = match refusal {
         Some(refusal) => (
             Decision::Deny,
@@ -114,24 +114,16 @@ fn record_of<R: Resource<DynamicType = ()>>(
         ),
     };
     // The user may retry a deletion that was denied.
-    let subject = match (refusal, &uid) {
+    let subject = match (refusal, uid) {
         (None, Some(uid)) => uid,
         _ => &review.uid,
     };
     let action = Action::RequestDeleted;
     let mut record = Record::about(cx.now, action, decision, subject, &reason, message);
     record.user = Some(requester(&review.user));
-    record.request = RequestRef {
-        kind: R::kind(&()).into_owned(),
-        ..RequestRef::default()
-    };
+    let none = ObjectMeta::default();
+    record.request = RequestRef::new_object(&R::kind(&()), old.unwrap_or(&none));
     record::set_namespace(&mut record, review);
-    if let Some(name) = old.and_then(|old| old.name.as_ref()) {
-        record.request.name.clone_from(name);
-    }
-    if let Some(uid) = uid {
-        record.request.uid = uid;
-    }
     match owner {
         Some(owner) => record.detail("requester", owner.clone()),
         None => record,

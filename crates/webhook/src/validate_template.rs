@@ -125,7 +125,6 @@ impl<T: AccessTemplate> TemplateValidator<T> {
     async fn condition(&self, namespace: &str, when: &str) -> Result<(), PolicyError> {
         let (text, until) = (when.to_owned(), Instant::now() + POLICY_TIMEOUT);
         let work = move |_: &Expressions| oz_cel::policy::check_condition(&text, until);
-        let checked = self.policies.in_turn(namespace, when, work).await?;
-        checked.map_err(PolicyError::failed)
+        Ok(self.policies.in_turn(namespace, when, work).await??)
     }
 }

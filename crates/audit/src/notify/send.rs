@@ -1,10 +1,9 @@
 //! Sends the queued notifications to one server, and retries for an hour. The URL may be a secret, so no message
 //! contains it.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Error, anyhow};
+use anyhow::{Context as _, anyhow};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -122,11 +121,10 @@ impl Sender {
     /// Builds the request and its client. Files are read again each time, since a Secret may have changed.
     fn request(&self, message: &Message) -> anyhow::Result<(HttpClient, Request<Full<Bytes>>)> {
         let route = &self.route;
-        let read = |file: &Path| read(file).map_err(Error::msg);
         let from_file = route.url_file.as_deref().map(read).transpose()?;
         let url = from_file.as_deref().or(route.url.as_deref());
         let url = url.context("the route has no URL")?.trim();
-        let uri = self.endpoint.allowed.url(url).map_err(Error::msg)?;
+        let uri = self.endpoint.allowed.url(url)?;
         let seconds = jiff::Timestamp::now().as_second();
         let mut request = Request::post(uri)
             .header(CONTENT_TYPE, route.format.media_type())
@@ -138,9 +136,9 @@ impl Sender {
             let signature = key.sign(&message.id, seconds, &message.body);
             request = request.header("webhook-signature", signature);
         }
-        let request = self.endpoint.authorized(request).map_err(Error::msg)?;
+        let request = self.endpoint.authorized(request)?;
         let body = Full::new(Bytes::from(message.body.clone()));
-        let client = self.endpoint.client().map_err(Error::msg);
+        let client = self.endpoint.client();
         let request = request.body(body)?;
         Ok((client?, request))
     }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use futures::future::join_all;
+use futures::FutureExt as _;
+use futures::future::{join_all, try_join_all};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -194,8 +195,11 @@ pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Result<Finding> {
 
 pub(super) async fn templates(cluster: &Cluster) -> Result<Finding> {
     const CHECK: Check = Check::Templates;
-    let (mut count, mut unfit) = (0, Vec::new());
-    for_each_kind!(templates T => { count += add_unfit::<T>(cluster, &mut unfit).await? });
+    let mut lists = Vec::new();
+    for_each_kind!(templates T => { lists.push(unfit::<T>(cluster).boxed_local()) });
+    let lists = try_join_all(lists).await?;
+    let count: usize = lists.iter().map(|(count, _)| count).sum();
+    let unfit: Vec<(String, String)> = lists.into_iter().flat_map(|(_, unfit)| unfit).collect();
     let namespace = &cluster.namespace;
     let names: Vec<&str> = unfit.iter().map(|(name, _)| &name[..]).collect();
     let unfit: Vec<String> = unfit
@@ -215,16 +219,14 @@ pub(super) async fn templates(cluster: &Cluster) -> Result<Finding> {
     })
 }
 
-/// Adds the templates of a kind that cannot be used, with the reasons; returns the number of all templates.
-async fn add_unfit<T: AccessTemplate>(
-    cluster: &Cluster,
-    unfit: &mut Vec<(String, String)>,
-) -> Result<usize> {
+/// Returns the number of templates of a kind, and those that cannot be used, with the reasons.
+async fn unfit<T: AccessTemplate>(cluster: &Cluster) -> Result<(usize, Vec<(String, String)>)> {
     let templates = cluster.api::<T>();
     let templates = cluster
         .answer(templates.list(&ListParams::default()))
         .await?;
     let kind = T::short_names().first().unwrap_or(&T::NAME);
+    let mut unfit = Vec::new();
     for template in &templates {
         let why = match template.status() {
             None => "was never looked at by the operator".to_owned(),
@@ -233,7 +235,7 @@ async fn add_unfit<T: AccessTemplate>(
         };
         unfit.push((format!("{kind}/{}", template.name_any()), why));
     }
-    Ok(templates.items.len())
+    Ok((templates.items.len(), unfit))
 }
 
 /// Reports the objects that oz recently failed to read, by their events; `None` if there are none.

@@ -6,7 +6,7 @@ use kube::core::ObjectMeta;
 use oz_api::Name;
 use serde::{Serialize, Serializer};
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 
 /// The subject of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +226,5 @@ impl fmt::Display for Object {
 
 /// Returns the name of a stored object.
 pub(super) fn name(metadata: &ObjectMeta) -> Result<&str> {
-    let name = Name::from_metadata(metadata);
-    name.map(Name::as_str)
-        .map_err(|error| Failure::new(error.to_string()))
+    Ok(Name::from_metadata(metadata)?.as_str())
 }

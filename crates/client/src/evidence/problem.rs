@@ -21,7 +21,7 @@ pub enum Problem {
     /// The archive cannot be read.
     #[error("failed to read the archive: {0}")]
     Archive(io::Error),
-    /// The archive goes on after its end.
+    /// The archive has data after its end.
     #[error("something stands after the end of the archive")]
     AfterEnd,
     /// The archive has a link, a directory or a device.

@@ -82,9 +82,7 @@ pub struct View {
 /// Explains a binding.
 pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> Result<Explanation> {
     let now = Timestamp::now();
-    let binding = object
-        .stored()
-        .map_err(|error| Failure::new(error.to_string()))?;
+    let binding = object.stored()?;
     // The requester in the webhook's stamp; only the operator can verify the stamp, and its status reports the result.
     let requester = stamp::of(binding.metadata)
         .and_then(|text| serde_json::from_str::<Requester>(text).ok())
@@ -335,7 +333,7 @@ fn planned<K: Kind>(
     now: Timestamp,
 ) -> Result<Option<Plan>> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
-    let view = object.stored().map_err(|error| failed(&error))?;
+    let view = object.stored()?;
     let mut value = serde_json::to_value(object).map_err(|error| failed(&error))?;
     if let Some(fields) = value.as_object_mut() {
         fields.remove("status");

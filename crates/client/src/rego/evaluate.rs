@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use oz_api::duration::GoDuration;
 use oz_composites::{compared, ends};
 use oz_rego::{Answer, CompileErrors, EvaluateError, Limits, Policy};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::request;
 
 /// The reason why a policy gives no document.
 #[derive(Debug, thiserror::Error)]
@@ -67,12 +67,8 @@ pub fn compile(modules: &[(String, String)]) -> Result<Policy, EvaluationError> 
 /// # Errors
 /// The text is no duration, or not a positive one.
 pub fn timeout(text: &str) -> Result<Duration, EvaluationError> {
-    let duration = text.parse::<GoDuration>().ok();
-    let nanoseconds = duration.and_then(|duration| u64::try_from(duration.as_nanos()).ok());
-    let nanoseconds = nanoseconds.filter(|&nanoseconds| nanoseconds > 0);
-    nanoseconds
-        .map(Duration::from_nanos)
-        .ok_or(EvaluationError::Timeout)
+    let duration = request::go_duration(text).filter(|duration| !duration.is_zero());
+    duration.ok_or(EvaluationError::Timeout)
 }
 
 /// Returns the document of a policy at a path.

@@ -28,7 +28,7 @@ use crate::failure::{Failure, Result};
 /// The longest `generateName` that the webhook accepts, with its `-`.
 const PREFIX: usize = 57;
 
-/// The prefix of the names of the requests of a user whose name is not known.
+/// The prefix of the names of requests if the user's name is unknown.
 pub const UNNAMED: &str = "ozctl";
 
 /// The content of a request.

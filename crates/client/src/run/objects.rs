@@ -81,7 +81,7 @@ pub enum Cancelled {
     Deleted,
     /// The run was over before, in this phase, and is left as it is.
     Over(RunPhase),
-    /// Another user deleted the run meanwhile.
+    /// Another user has deleted the run.
     Gone,
 }
 

@@ -33,9 +33,9 @@ pub struct TemplateReport {
     pub model: Option<String>,
     /// The time that a run may last.
     pub timeout: String,
-    /// The time that the agent has to end by itself.
+    /// The grace period of the agent, from SIGTERM to SIGKILL.
     pub grace_seconds: i64,
-    /// The image of the container beside the agent.
+    /// The image of the sidecar container.
     pub runtime: Option<String>,
     /// The path of the workspace, if runs require one.
     pub workspace: Option<String>,

@@ -24,7 +24,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 pub struct Reading<'a> {
     /// The file, below the run's folder.
     pub file: &'a str,
-    /// The time after which the pod ends by itself.
+    /// The deadline of the pod, from its start.
     pub within: Duration,
     /// An image with `cat` to read by; by default, oz's own.
     pub image: Option<&'a str>,

@@ -82,14 +82,6 @@ pub enum SessionError {
         /// The cause.
         error: GateError,
     },
-    /// The response about an open session cannot be read.
-    #[error("failed to read {path}: {error}")]
-    Answer {
-        /// The path.
-        path: String,
-        /// The cause.
-        error: GateError,
-    },
     /// A recording cannot be read from a directory.
     #[error("failed to read {}: {error}", .path.display())]
     File {

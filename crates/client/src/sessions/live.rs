@@ -35,8 +35,8 @@ pub async fn list(cluster: &Cluster, request: Option<&str>, everywhere: bool) ->
         found.merge(open(cluster, &namespace, &request).await?);
     }
     // A replica that does not respond fails for each request.
-    let incomplete: BTreeSet<String> = std::mem::take(&mut found.incomplete).into_iter().collect();
-    found.incomplete = incomplete.into_iter().collect();
+    found.incomplete.sort_unstable();
+    found.incomplete.dedup();
     Ok(found)
 }
 
@@ -237,12 +237,8 @@ fn parse(bytes: &[u8]) -> Result<Session> {
 async fn ask(cluster: &Cluster, method: Method, path: &str) -> Result<Vec<u8>> {
     let answer = gate::send(cluster, method, path).await;
     let answer = answer.map_err(|error| SessionError::ask(path, error))?;
-    gate::read(answer)
-        .await
-        .map_err(|error| SessionError::Answer {
-            path: path.to_owned(),
-            error,
-        })
+    let bytes = gate::read(answer).await;
+    bytes.map_err(|error| SessionError::read(path, error))
 }
 
 /// Encodes a text for a query.

@@ -1,6 +1,6 @@
-//! Sessions through the gate: those that are over, by the audit trail ([`past`]), those that are open, by the gate
-//! ([`live`]), and what is stored of them ([`source`]): to play it ([`playback`]), to read it ([`transcript`]) and to
-//! compare it with the audit trail ([`verification`]). Another user produced the content of a recording: only its
+//! Sessions through the gate: past ones, from the audit trail ([`past`]), open ones, from the gate ([`live`]), and their
+//! recordings ([`source`]): playing ([`playback`]), reading ([`transcript`]), and the comparison with the audit trail
+//! ([`verification`]). Another user produced the content of a recording: only its
 //! letters, their colours and their positions are for a terminal ([`harmless`]).
 
 mod error;

@@ -95,8 +95,8 @@ impl<K: Kind> Controller for K {
     }
 }
 
-/// Returns the decision about an object without identity: what was granted for it ends, as if the object were gone, and
-/// the pass fails.
+/// Returns the decision about an object without identity: its grant ends, as if the object were gone, and the pass
+/// fails.
 fn unidentified(plan: Plan, error: IdentityError) -> Decision<Assessment> {
     let failure = Failure::from(error);
     Decision {

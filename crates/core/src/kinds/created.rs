@@ -1,6 +1,6 @@
 //! The objects that oz creates in addition to objects of its kinds, for the removal of oz and for checks of an
 //! installation. Objects that the chart installs, such as Deployments, roles and admission policies, are not
-//! among them, nor are the children of composites, whose kinds their authors choose.
+//! among them, nor are the children of composites, since authors choose their kinds.
 
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{

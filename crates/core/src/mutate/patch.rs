@@ -102,7 +102,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// The size of what is not there.
+    /// The size of an absent value.
     const NOTHING: Self = Self { bytes: 0, depth: 0 };
 
     pub(super) fn of(value: &Value) -> Self {

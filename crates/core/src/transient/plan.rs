@@ -264,8 +264,8 @@ impl<K: Kind> Transient<K> {
     }
 }
 
-/// The decision about an object without identity: what was granted for it ends, as if the object were gone, and the
-/// pass fails.
+/// Returns the decision about an object without identity: its grant ends, as if the object were gone, and the pass
+/// fails.
 fn unidentified(now: Timestamp, plan: Plan, error: IdentityError) -> Decision<Assessment> {
     let failure = Failure::from(error);
     Decision {

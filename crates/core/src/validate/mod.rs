@@ -120,7 +120,7 @@ pub enum DurationsInvalid {
     /// The default is longer than the maximum.
     #[error("Error: spec.defaultDuration can not be greater than spec.maxDuration")]
     DefaultAboveMax,
-    /// A duration is invalid by itself.
+    /// A duration is invalid.
     #[error("Error on {field}: {message}")]
     Field {
         /// Path of the field.

@@ -29,12 +29,6 @@ pub enum FormError {
     LabelValue,
 }
 
-impl From<FormError> for String {
-    fn from(error: FormError) -> Self {
-        error.to_string()
-    }
-}
-
 /// Checks the name of a container: an RFC 1123 label.
 ///
 /// # Errors

@@ -394,7 +394,8 @@ impl CarriedOut {
                 Ok(Done::Gone),
                 Step::Delete(target) | Step::Adopt(target, _) | Step::Disown(target),
             ) => {
-                live.retain(|known| known.object.metadata.uid != target.uid);
+                let is_target = |known: &Live| known.object.metadata.uid == target.uid;
+                live.retain(|known| target.uid.is_none() || !is_target(known));
             }
             (Ok(Done::Answered(answer)), Step::Effect(effect)) => {
                 self.outcome.answers.insert(effect, answer);

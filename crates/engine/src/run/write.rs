@@ -10,7 +10,7 @@ use kube::api::{
 };
 use kube::core::{ApiResource, DynamicObject, Request};
 use kube::{Client, Resource};
-use oz_api::labels;
+use oz_api::{Name, labels};
 use oz_core::controller::{Child, Failure, Key, Live, Reference, Sought, Which};
 use oz_runtime::{Leadership, get, scan};
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::children::Children;
 use super::priority::WriteSlots;
-use crate::failure::{name, of_call};
+use crate::failure::of_call;
 use crate::metrics::Counts;
 use crate::observe::{Belonging, within};
 
@@ -454,7 +454,8 @@ fn stripped<K: Resource>(mut object: K) -> K {
 
 fn place<K: Resource>(object: &K) -> Result<(Option<&str>, &str), Failure> {
     let metadata = object.meta();
-    Ok((metadata.namespace.as_deref(), name(metadata)?))
+    let name = Name::from_metadata(metadata)?.as_str();
+    Ok((metadata.namespace.as_deref(), name))
 }
 
 /// Returns kind, namespace and name, for users.

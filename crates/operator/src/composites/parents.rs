@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use kube::Client;
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
+use oz_api::Name;
 use oz_composites::protocol::Answer;
 use oz_composites::related::{self, Rule};
 use oz_composites::settling::Passes;
@@ -183,7 +184,7 @@ impl Observe<Composite> for Parents {
 /// watch may lag.
 async fn alive(cx: &Cx, resource: &ApiResource, object: &DynamicObject) -> Result<bool, Failure> {
     let metadata = &object.metadata;
-    let name = oz_engine::name(metadata)?;
+    let name = Name::from_metadata(metadata)?.as_str();
     let namespace = metadata.namespace.as_deref();
     let found = cx
         .get_with::<DynamicObject>(namespace, name, resource)

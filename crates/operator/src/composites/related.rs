@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
+use oz_api::Uid;
 use oz_composites::declared::{KindName, Placed};
 use oz_composites::related::{MOST_OBJECTS, Related, Rule};
 use oz_core::controller::Failure;
@@ -106,7 +107,7 @@ impl RelatedObjects {
         rules: &[Rule],
     ) -> Result<Vec<Related>, Failure> {
         self.forget_those_gone();
-        let uid = oz_engine::uid(parent)?.to_owned();
+        let uid = Uid::from_metadata(parent)?.to_string();
         // Each change from here on reconciles the parent.
         let shown = |known: &mut Known| {
             let shown = known.parents.entry(uid.clone()).or_default();

@@ -54,8 +54,7 @@ impl Webhooks {
         };
         let addresses = addresses.iter().map(|one| (one.host.clone(), one.address));
         Ok(Self {
-            client: oz_outbound::client(allowed.clone(), &Trust::System)
-                .map_err(anyhow::Error::msg)?,
+            client: oz_outbound::client(allowed.clone(), &Trust::System)?,
             addresses: Arc::new(addresses.collect()),
             allowed,
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),

@@ -9,8 +9,9 @@ use http::header::ACCEPT;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
+use oz_cel::CelError;
 use oz_core::tickets::{Answer, Check};
-use oz_outbound::{Allowed, Endpoint};
+use oz_outbound::{Allowed, Endpoint, OutboundError};
 use oz_runtime::root_cause;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -28,10 +29,10 @@ const JUDGE_TIMEOUT: Duration = Duration::from_millis(500);
 pub(super) enum InvalidCheck {
     /// Its expression for responses is invalid.
     #[error("accept: {0}")]
-    Accept(Error),
+    Accept(CelError),
     /// Its URL is invalid.
     #[error("url: {0}")]
-    Url(Error),
+    Url(OutboundError),
 }
 
 /// The server of a check.
@@ -47,11 +48,9 @@ impl Server {
     /// # Errors
     /// The check has an invalid URL, or an invalid expression for responses.
     pub(super) fn new(check: Check, allowed: Allowed) -> Result<Self, InvalidCheck> {
-        oz_cel::ticket::compile(&check.accept)
-            .map_err(|why| InvalidCheck::Accept(Error::msg(why)))?;
-        allowed
-            .url(&check.url("ticket"))
-            .map_err(|why| InvalidCheck::Url(Error::msg(why)))?;
+        oz_cel::ticket::compile(&check.accept).map_err(InvalidCheck::Accept)?;
+        let url = allowed.url(&check.url("ticket"));
+        url.map_err(InvalidCheck::Url)?;
         let (ca_file, token_file) = (check.ca_file.clone(), check.token_file.clone());
         Ok(Self {
             check,
@@ -72,12 +71,11 @@ impl Server {
     }
 
     async fn answered(&self, ticket: &str) -> anyhow::Result<(StatusCode, Bytes)> {
-        let uri = self.endpoint.allowed.url(&self.check.url(ticket));
-        let uri = uri.map_err(Error::msg)?;
+        let uri = self.endpoint.allowed.url(&self.check.url(ticket))?;
         let request = Request::get(uri).header(ACCEPT, "application/json");
-        let request = self.endpoint.authorized(request).map_err(Error::msg)?;
+        let request = self.endpoint.authorized(request)?;
         let request = request.body(Full::default())?;
-        let client = self.endpoint.client().map_err(Error::msg)?;
+        let client = self.endpoint.client()?;
         let answer = client.request(request).await;
         let answer = answer.map_err(|error| Error::msg(root_cause(&error)))?;
         let (head, body) = answer.into_parts();

@@ -79,7 +79,6 @@ impl TicketChecks {
         let mut servers = BTreeMap::new();
         for (name, check) in checks.checks {
             let server = Server::new(check, allowed.clone())
-                .map_err(anyhow::Error::msg)
                 .with_context(|| format!("failed to use --tickets: check {name:?}"))?;
             meters.away(&name).set(0);
             servers.insert(name, server);

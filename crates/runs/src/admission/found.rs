@@ -17,11 +17,11 @@ impl Found {
     pub(super) fn value(
         &mut self,
         field: impl Into<String>,
-        message: impl Into<String>,
+        message: impl ToString,
         value: impl ToString,
     ) {
-        self.0
-            .push(Violation::of_value(field, message, value.to_string()));
+        let (message, value) = (message.to_string(), value.to_string());
+        self.0.push(Violation::of_value(field, message, value));
     }
 
     /// A duration that must be some time.

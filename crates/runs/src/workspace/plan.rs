@@ -152,7 +152,10 @@ fn claimed(workspace: &StoredObject<'_, Workspace>, state: &State, live: &[Live]
         }
         // It is lost, or its labels are: then it is not watched.
         None if status.is_some_and(|status| status.pvc_name.is_some()) => {
-            let (name, namespace) = (claim.key().name?, Some(workspace.namespace.as_str()));
+            let (name, namespace) = (
+                claim.object.metadata.name?,
+                Some(workspace.namespace.as_str()),
+            );
             Some(Step::Look(Sought::named::<PersistentVolumeClaim>(
                 namespace, name,
             )))

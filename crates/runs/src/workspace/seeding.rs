@@ -73,7 +73,7 @@ pub enum Delay {
     },
 }
 
-/// The reason why Secrets are not handed to the seed of a workspace: nobody has asked whether its author may read them.
+/// The reason why the seed of a workspace receives no Secrets: no check has shown that its author may read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "its seed names Secrets, and oz's admission webhook did not vouch that its author may read them ({reason}): check \

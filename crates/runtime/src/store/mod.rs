@@ -47,7 +47,7 @@ struct Inner<K> {
     /// The number of watches without a complete first list.
     unlisted: AtomicUsize,
     ready: channel::Sender<bool>,
-    /// False for a store of a test, whose objects come from no API server.
+    /// False for a store of a test, which has no watch.
     watched: bool,
     /// The guard that ends the watches of this store.
     _watches: DropGuard,

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use oz_cel::{COMMAND, Expression, Expressions, STACK, Value};
+use oz_cel::{COMMAND, CelError, Expression, Expressions, STACK, Value};
 use oz_core::connect::policy::{bounded, is_bounded};
 use oz_core::connect::{Attempt, Policed};
 use tokio::sync::oneshot;
@@ -71,7 +71,11 @@ impl Policies {
             Ok(Value::Bool(_)) => Ok(()),
             Ok(_) => Err(PolicyError::NotBoolean),
             // Other commands may have the missing argument.
-            Err(why) if why.to_string().starts_with("Index out of bounds") => Ok(()),
+            Err(PolicyError::Cel(CelError::Evaluation { line }))
+                if line.starts_with("Index out of bounds") =>
+            {
+                Ok(())
+            }
             Err(why) => Err(why),
         }
     }
@@ -82,23 +86,21 @@ impl Policies {
         policy: &str,
         command: Command,
     ) -> Result<Value, PolicyError> {
-        bounded(policy).map_err(PolicyError::failed)?;
+        bounded(policy).map_err(CelError::from)?;
         let (asked, until) = (policy.to_owned(), Instant::now() + POLICY_TIMEOUT);
         let work = move |expressions: &Expressions| {
             let compile = |text: &str| Expression::compile(text, &COMMAND);
             let expression = expressions.of(&asked, compile);
-            let expression = expression.as_ref().as_ref().map_err(ToString::to_string)?;
+            let expression = expression.as_ref().as_ref().map_err(Clone::clone)?;
             let variables = [
                 ("argv", command.argv.into()),
                 ("tty", Value::Bool(command.tty)),
                 ("stdin", Value::Bool(command.stdin)),
                 ("container", command.container.into()),
             ];
-            let value = expression.evaluate(variables, until);
-            value.map_err(|why| why.to_string())
+            expression.evaluate(variables, until)
         };
-        let answer = self.in_turn(namespace, policy, work).await?;
-        answer.map_err(PolicyError::failed)
+        Ok(self.in_turn(namespace, policy, work).await??)
     }
 
     /// Evaluates a text of a template's author in this namespace, once a slot is available.
@@ -137,16 +139,7 @@ pub(crate) enum PolicyError {
     Late(#[from] Late),
     /// It exceeds a bound, does not compile, or fails.
     #[error(transparent)]
-    Failed(anyhow::Error),
-}
-
-impl PolicyError {
-    pub(crate) fn failed<E>(error: E) -> Self
-    where
-        E: std::fmt::Display + std::fmt::Debug + Send + Sync + 'static,
-    {
-        Self::Failed(anyhow::Error::msg(error))
-    }
+    Cel(#[from] CelError),
 }
 
 /// The reason why an evaluation has no result.

@@ -179,13 +179,9 @@ fn record_of(
     let mut record = Record::about(cx.now, action, decision, &review.uid, reason, message);
     record.user = Some(requester(&review.user));
     record.request = RequestRef {
-        kind: AccessLock::title().to_owned(),
         name: review.display_name().to_owned(),
-        ..RequestRef::default()
+        ..RequestRef::new_object(AccessLock::title(), lock.meta())
     };
-    if let Some(uid) = &lock.meta().uid {
-        record.request.uid.clone_from(uid);
-    }
     let until = |lock: &AccessLock| {
         lock.spec
             .until

@@ -159,8 +159,8 @@ impl<K: Kind> BindingValidator<K> {
                 rules
             }
         };
-        let rules: Vec<_> = rules.into_iter().flatten().collect();
-        let danger = Policy::permits_content(&terms.role, listed, &rules, namespace)
+        let rules = rules.as_deref().unwrap_or(&[]);
+        let danger = Policy::permits_content(&terms.role, listed, rules, namespace)
             .map_err(|failure| refused::<K>(terms, &failure))?;
         let uid = binding.metadata.uid.as_deref().unwrap_or(&review.uid);
         self.may_wait(cx, terms, (&asking.user, uid)).await?;

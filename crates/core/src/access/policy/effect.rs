@@ -180,7 +180,7 @@ pub enum Stricter {
     /// Access has this maximum duration.
     #[error("access can last {0} at most now")]
     Duration(GoDuration),
-    /// This check looks at the change ticket as well.
+    /// This check also validates the change ticket.
     #[error("check {0} has to accept its ticket as well now")]
     TicketCheck(String),
     /// Approvals are required.

@@ -9,6 +9,7 @@ mod tests;
 mod web_identity;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,12 +101,12 @@ impl S3 {
     }
 
     pub(super) async fn put(&self, name: &str, bytes: Bytes) -> Result<Put, StorageError> {
-        let failed = |why| unavailable("store", name, why);
+        let failed = |why: &dyn Display| unavailable("store", name, why);
         let credentials = self
             .credentials
             .get()
             .await
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| failed(&error))?;
         let key = format!("{}{name}", self.prefix);
         let mut action = PutObject::new(&self.bucket, Some(&credentials), &key);
         let headers = action.headers_mut();
@@ -115,7 +116,7 @@ impl S3 {
         headers.insert("x-amz-checksum-sha256", digest);
         if let Some(retention) = self.retention {
             let until = Timestamp::now().saturating_add(retention);
-            let until = until.map_err(|error| failed(error.to_string()))?;
+            let until = until.map_err(|error| failed(&error))?;
             let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             headers.insert("x-amz-object-lock-mode", "COMPLIANCE");
             headers.insert("x-amz-object-lock-retain-until-date", until);
@@ -123,7 +124,7 @@ impl S3 {
         let headers = headers.clone();
         let url = action.sign(SIGNED_FOR);
         let called = self.call(Method::PUT, url.as_str(), &headers, bytes, MAX_ERROR);
-        let answer = called.await.map_err(|error| failed(error.to_string()))?;
+        let answer = called.await.map_err(|error| failed(&error))?;
         match answer.status {
             status if status.is_success() => Ok(Put::Stored),
             StatusCode::PRECONDITION_FAILED => Ok(Put::Exists),
@@ -136,17 +137,17 @@ impl S3 {
         name: &str,
         limit: usize,
     ) -> Result<Option<Bytes>, StorageError> {
-        let failed = |why| unavailable("read", name, why);
+        let failed = |why: &dyn Display| unavailable("read", name, why);
         let credentials = self
             .credentials
             .get()
             .await
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| failed(&error))?;
         let key = format!("{}{name}", self.prefix);
         let action = GetObject::new(&self.bucket, Some(&credentials), &key);
         let (url, most) = (action.sign(SIGNED_FOR), limit.max(MAX_ERROR));
         let answer = self.fetch(url.as_str(), most).await;
-        let answer = answer.map_err(|error| failed(error.to_string()))?;
+        let answer = answer.map_err(|error| failed(&error))?;
         if answer.status == StatusCode::NOT_FOUND && answer.code() == Some("NoSuchKey") {
             return Ok(None);
         }
@@ -174,7 +175,7 @@ impl S3 {
             for name in page {
                 if name <= last {
                     let why = "its names are in no order".to_owned();
-                    return Err(unavailable("list", prefix, why));
+                    return Err(unavailable("list", prefix, &why));
                 }
                 last.clone_from(&name);
                 // Other writers may have stored objects with other names there.
@@ -196,12 +197,12 @@ impl S3 {
         after: &str,
         most: usize,
     ) -> Result<(Vec<String>, bool), StorageError> {
-        let failed = |why| unavailable("list", prefix, why);
+        let failed = |why: &dyn Display| unavailable("list", prefix, why);
         let credentials = self
             .credentials
             .get()
             .await
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| failed(&error))?;
         let mut action = ListObjectsV2::new(&self.bucket, Some(&credentials));
         action.with_prefix(format!("{}{prefix}", self.prefix));
         if !after.is_empty() {
@@ -210,14 +211,15 @@ impl S3 {
         action.with_max_keys(most);
         let url = action.sign(SIGNED_FOR);
         let answer = self.fetch(url.as_str(), MAX_PAGE).await;
-        let answer = answer.map_err(|error| failed(error.to_string()))?;
+        let answer = answer.map_err(|error| failed(&error))?;
         if !answer.status.is_success() {
             return Err(answer.error("list", prefix));
         }
         let body = answer.body.unwrap_or_default();
-        let text = str::from_utf8(&body).map_err(|error| failed(error.to_string()))?;
+        let text = str::from_utf8(&body).map_err(|error| failed(&error))?;
         let page = ListObjectsV2::parse_response(text);
-        let page = page.map_err(|error| failed(format!("its list cannot be read: {error}")))?;
+        let page =
+            page.map_err(|error| failed(&format_args!("its list cannot be read: {error}")))?;
         let more = page.next_continuation_token.is_some() && !page.contents.is_empty();
         let names = page.contents.into_iter().filter_map(|object| {
             let name = object.key.strip_prefix(&self.prefix)?;
@@ -372,7 +374,7 @@ impl Answer {
             StatusCode::TOO_MANY_REQUESTS,
         ];
         if self.status.is_server_error() || passing.contains(&self.status) {
-            return unavailable(what, name, why);
+            return unavailable(what, name, &why);
         }
         StorageError::Refused {
             what,
@@ -382,10 +384,10 @@ impl Answer {
     }
 }
 
-fn unavailable(what: &'static str, name: &str, why: String) -> StorageError {
+fn unavailable(what: &'static str, name: &str, why: &dyn Display) -> StorageError {
     StorageError::Unavailable {
         what,
         name: name.to_owned(),
-        why,
+        why: why.to_string(),
     }
 }

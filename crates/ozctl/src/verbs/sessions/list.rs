@@ -78,10 +78,7 @@ impl List {
         ]);
         let mut table = Table::new(&head);
         for row in found {
-            let (namespace, session) = match row.session.split_once('/') {
-                Some((namespace, session)) => (Some(namespace), Some(session)),
-                None => (None, None),
-            };
+            let (namespace, session) = row.session.split_once('/').unzip();
             let mut cells = Vec::new();
             if self.all_namespaces {
                 cells.push(namespace.map(str::to_owned));

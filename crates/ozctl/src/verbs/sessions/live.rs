@@ -230,10 +230,7 @@ fn table(sessions: &[Session], all_namespaces: bool, now: Timestamp) -> Table {
     ]);
     let mut table = Table::new(&head);
     for one in sessions {
-        let (namespace, session) = match one.session.split_once('/') {
-            Some((namespace, session)) => (Some(namespace), Some(session)),
-            None => (None, None),
-        };
+        let (namespace, session) = one.session.split_once('/').unzip();
         let mut cells = Vec::new();
         if all_namespaces {
             cells.push(namespace.map(str::to_owned));

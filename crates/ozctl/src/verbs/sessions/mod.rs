@@ -1,5 +1,5 @@
 //! `ozctl sessions`: shows the open and the past sessions of the gate, and their recordings.
-//! What is read, and what of it is harmless for a terminal, is in [`oz_client::sessions`].
+//! [`oz_client::sessions`] reads them, and filters them for a terminal.
 
 mod identity;
 mod list;

@@ -259,25 +259,25 @@ impl<K: Resource> Cache<K> {
 
     /// Applies an object that the watch shows, during a list or after it.
     pub(crate) fn seen(&mut self, source: &Source, object: K) -> Vec<Change<K>> {
-        let Some(identity) = Identity::from_metadata(object.meta()) else {
-            return self.seen_unidentified(source, object.meta()).1;
+        let metadata = object.meta();
+        let (Some(uid), Some(path)) = (uid(metadata), path_of(metadata)) else {
+            return self.seen_unidentified(source, metadata).1;
         };
-        let path = &identity.path;
         if let Some(list) = self.lists.get_mut(source) {
-            list.seen.insert(Arc::clone(path));
+            list.seen.insert(Arc::clone(&path));
         }
         if !self.unidentified.is_empty() {
-            let is_this = |known: &Option<Path>| known.as_ref() == Some(path);
+            let is_this = |known: &Option<Path>| known.as_ref() == Some(&path);
             self.unidentified.retain(|(_, known)| !is_this(known));
         }
         if !self.undecodable.is_empty() {
-            self.undecodable.remove(&*identity.uid);
+            self.undecodable.remove(uid);
         }
-        if self.gone.contains(&*identity.uid) {
+        if self.gone.contains(uid) {
             return Vec::new();
         }
-        let seen = version(object.meta());
-        if let Some(entry) = self.entries.get_mut(path)
+        let seen = version(metadata);
+        if let Some(entry) = self.entries.get_mut(&path)
             && seen != 0
             && entry.version >= seen
         {
@@ -287,7 +287,8 @@ impl<K: Resource> Cache<K> {
             }
             return Vec::new();
         }
-        self.put(identity, object, None)
+        let uid = uid.into();
+        self.put(Identity { uid, path }, object, None)
     }
 
     /// Applies an object of the watch that does not decode. The object counts as deleted, so that
@@ -453,7 +454,7 @@ impl<K: Resource> Cache<K> {
                 compact: None,
             },
             unconfirmed,
-            marks: marks.into_iter().flatten().collect(),
+            marks: marks.map_or_else(Box::default, Into::into),
             until,
         };
         let before = self.entries.insert(Arc::clone(&path), entry);

@@ -45,7 +45,7 @@ impl Broker {
         let (serving, address) = (free_address()?, free_address()?);
         let mut command = command(cluster, names::BROKER, options)?;
         command.arg(format!("--listen={serving}"));
-        command.arg("--certificate-names=127.0.0.1");
+        command.arg(r#"--set=harness.broker.certificateNames=["127.0.0.1"]"#);
         command.arg(format!("--health-probe-bind-address={address}"));
         command.args(&options.flags);
         let mut broker = Self {

@@ -22,9 +22,6 @@ use crate::access::exec_template;
 use crate::system::{apply_as, command, get, ready};
 use crate::{NAMESPACE, Options, Scene, apply};
 
-/// The flag that names the gate's account for the operator.
-const OPERATOR_FLAG: &str = "--gate-service-account=oz-system/oz-gate";
-
 /// A running gate.
 #[derive(Debug)]
 pub struct Gate {
@@ -39,7 +36,9 @@ impl Gate {
     /// Returns the options of an operator that knows the gate.
     #[must_use]
     pub fn operator_options() -> Options {
-        Options::default().flag(OPERATOR_FLAG)
+        Options::default()
+            .set("gate.enabled", true)
+            .set("gate.withdraw", false)
     }
 
     /// Starts a gate under its own service account, registers its address with the API server, and waits
@@ -237,8 +236,14 @@ impl RecordingStore {
     pub fn options(&self) -> Options {
         let path = self.directory.path();
         Options::default()
-            .flag(&format!("--recordings=file://{}", self.store().display()))
-            .flag(&format!("--recording-spool={}/spool", path.display()))
+            .set(
+                "gate.recordings.url",
+                format!("file://{}", self.store().display()),
+            )
+            .set(
+                "gate.recordings.spool.directory",
+                path.join("spool").display(),
+            )
     }
 
     /// Returns the directory with the stored recordings.

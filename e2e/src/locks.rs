@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, ensure};
 use http::{Request, header};
 use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use oz_api::harness::HarnessTemplate;
 use oz_api::{ExecAccessRequest, PodAccessRequest, labels};
 use oz_testkit::{
@@ -19,12 +20,13 @@ use oz_testkit::{
 use oz_trail::{AuditEvent, AuditKey, Chain, Writer};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Value, json, to_value};
 
 use crate::NAMESPACE;
 use crate::access::{AccessRequest, exec_request, pod_request};
 use crate::connections::refused;
 use crate::scene::{Scene, TEMPLATE};
+use crate::system::apply_as;
 
 /// The name of the request of each kind that the attempts use.
 const LOCK: &str = "lock";
@@ -128,6 +130,8 @@ impl Scene {
         let carol = self.administrator("carol").await?;
         let common = [
             ("namespace", self.name().to_owned()),
+            ("own", NAMESPACE.to_owned()),
+            ("installation", prefix.to_owned()),
             ("pod", self.pod()?),
             ("container", fixtures::CONTAINER.to_owned()),
             ("record", serde_json::to_string(&forged_record())?),
@@ -203,6 +207,12 @@ impl Scene {
         let on_call = role("lock-on-call", &json!([into]))?;
         let create = PostParams::default();
         self.api::<Role>().create(&create, &on_call).await?;
+        let config_maps = json!([{
+            "apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"],
+        }]);
+        let name = administrator(self, "mallory");
+        apply_as(&self.own::<Role>(), to_value(role(&name, &config_maps)?)?).await?;
+        apply_as(&self.own::<RoleBinding>(), bound(&name, &name, "mallory")).await?;
         self.enforce().await?;
         self.store(carol, exec_request(LOCK, TEMPLATE, "5m"))
             .await?;
@@ -220,6 +230,14 @@ impl Scene {
         Ok(())
     }
 
+    /// Returns the objects of a kind in oz's namespace.
+    fn own<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.admin.clone(), NAMESPACE)
+    }
+
     /// Restores the previous state. (Objects of the namespace are deleted with it.)
     async fn tidy(&self) -> Result<()> {
         let (delete, merge) = (DeleteParams::default(), PatchParams::default());
@@ -234,6 +252,9 @@ impl Scene {
         rights
             .delete(&administrator(self, "carol"), &delete)
             .await?;
+        let name = administrator(self, "mallory");
+        self.own::<RoleBinding>().delete(&name, &delete).await?;
+        self.own::<Role>().delete(&name, &delete).await?;
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The options for the start of an oz process.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -58,11 +59,17 @@ impl Options {
         self
     }
 
-    /// Enables harness runs as for an operator. (A webhook requires only `--harness`.)
+    /// Sets a field of the configuration; the value is YAML.
+    #[must_use]
+    pub fn set(self, path: &str, value: impl Display) -> Self {
+        self.flag(&format!("--set={path}={value}"))
+    }
+
+    /// Enables harness runs.
     #[must_use]
     pub fn harness(self) -> Self {
-        self.flag("--harness")
-            .flag("--harness-image=registry.test/oz-harness:1")
+        self.set("harness.enabled", true)
+            .set("harness.image", "registry.test/oz-harness:1")
     }
 
     /// Adds an environment variable.
@@ -98,7 +105,7 @@ impl Options {
     pub fn limited(self) -> Self {
         let limits = [("waiting", 20), ("active", 20), ("namespace", 200)];
         limits.into_iter().fold(self, |options, (of, most)| {
-            options.flag(&format!("--max-{of}-requests={most}"))
+            options.set(&format!("webhook.limits.{of}"), most)
         })
     }
 

@@ -245,10 +245,13 @@ impl Operator {
         let address = free_address()?;
         let mut command = command(cluster, "oz-operator", options)?;
         command.arg("--metrics-bind-address=0");
-        command.arg("--policies=oz");
-        command.arg(format!("--cut-sessions={}", options.cut_sessions));
+        command.arg("--set=installation.policies=true");
+        command.arg(format!(
+            "--set=operator.cutSessions={}",
+            options.cut_sessions
+        ));
         // Objects that tests read after the expiry still exist on a busy machine.
-        command.arg("--keep-finished=1h");
+        command.arg("--set=operator.keepFinished=1h");
         command.arg(format!("--health-probe-bind-address={address}"));
         command.args(&options.flags);
         Ok(Self {
@@ -332,10 +335,12 @@ impl Webhook {
         let address = free_address()?;
         let mut command = command(cluster, "oz-webhook", options)?;
         command.arg(format!("--listen={serving}"));
-        command.arg(format!("--url=https://{reached}"));
+        command.arg(format!("--set=webhook.url=https://{reached}"));
         command.arg(format!("--health-probe-bind-address={address}"));
         // The limits are off unless a test sets them; the last value of a flag counts.
-        command.args(["waiting", "active", "namespace"].map(|of| format!("--max-{of}-requests=0")));
+        command.args(
+            ["waiting", "active", "namespace"].map(|of| format!("--set=webhook.limits.{of}=0")),
+        );
         command.args(&options.flags);
         let mut webhook = Self {
             process: cluster.spawn("oz-webhook", command)?,

@@ -115,7 +115,7 @@ impl TicketServer {
 #[must_use]
 pub fn ticket_checks(checks: &Value) -> Options {
     let told = json!({"checks": checks, "allowedHosts": ["127.0.0.1"]});
-    Options::default().flag(&format!("--tickets={told}"))
+    Options::default().set("tickets", told)
 }
 
 /// Returns a template that requires a change ticket.

@@ -1,6 +1,6 @@
 {{/*
 The one list of outgoing connections of oz's pods. A change that adds a connection to a program adds it here; a test
-compares this list with the URLs in the flags of each program (e2e/tests/chart/egress.rs).
+compares this list with the URLs in the configuration of each program (e2e/tests/chart/egress.rs).
 */}}
 
 {{/* The URLs that a component (list . "operator") is told; of one that only a Secret names, that it is of https. */}}

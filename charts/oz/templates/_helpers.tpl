@@ -98,10 +98,6 @@ capabilities:
   valueFrom:
     fieldRef:
       fieldPath: metadata.name
-- name: OZ_LOG
-  value: {{ .Values.log.filter | quote }}
-- name: OZ_LOG_FORMAT
-  value: {{ .Values.log.format | quote }}
 {{- /* The C library's allocator keeps what is freed in one pool, not in one for each thread. */}}
 - name: MALLOC_ARENA_MAX
   value: "1"
@@ -161,261 +157,77 @@ helm.sh/hook: pre-delete
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 {{- end -}}
 
-{{/* The flags by which transient bindings are allowed: operator and webhook have the same. */}}
-{{- define "oz.transient" -}}
-{{- with .Values.transient.bindableRoles -}}
-- {{ printf "--bindable-roles=%s" (join "," .) | quote }}
-- --max-binding-window={{ $.Values.transient.maxBindingWindow }}
-- --max-binding-lead={{ $.Values.transient.maxBindingLead }}
-- --max-waiting-bindings={{ int64 $.Values.transient.maxWaitingBindings }}
-{{- range $namespace, $window := $.Values.transient.maxBindingWindowIn }}
-- {{ printf "--max-binding-window-in=%s=%s" $namespace $window | quote }}
-{{- end }}
+{{/*
+The volumes of a component's pods, as a list of dicts: `name`, the directory `at` in the container, `source`, and
+`readOnly`. Secrets are at the directories that the component expects under /etc/oz. Takes [root, component].
+*/}}
+{{- define "oz.volumes" -}}
+{{- $values := (index . 0).Values -}}
+{{- $component := index . 1 -}}
+{{- $recordings := eq $component "gate" | ternary (($values.gate).recordings | default dict) dict -}}
+{{- $role := ($recordings.webIdentity | default dict).role -}}
+{{- $bucket := ($recordings.secret | default dict).name -}}
+{{- $secrets := list -}}
+{{- with $values.audit.http -}}
+{{- $secrets = append $secrets (list "collector" "collector" (and .url (.secret | default dict).name)) -}}
+{{- end -}}
+{{- range $number, $route := ($values.notifications).routes -}}
+{{- $secrets = append $secrets (list (printf "route-%d" $number) (printf "notifications/%s" $route.name) ($route.secret | default dict).name) -}}
+{{- end -}}
+{{- if eq $component "operator" -}}
+{{- range $number, $name := keys (($values.tickets).checks | default dict) | sortAlpha -}}
+{{- $check := get $values.tickets.checks $name -}}
+{{- $secrets = append $secrets (list (printf "tickets-%d" $number) (printf "tickets/%s" $name) ($check.secret | default dict).name) -}}
 {{- end -}}
 {{- end -}}
-
-{{/* The flags about the audit trail that operator and webhook have both. */}}
-{{- define "oz.audit" -}}
-- --audit-objects={{ .Values.audit.objects }}
-- --audit-checkpoint={{ .Values.audit.checkpoint }}
-- --audit-key-life={{ .Values.audit.keyLife }}
-{{- with .Values.audit.http }}
-{{- if .url }}
-- {{ printf "--audit-http=%s" .url | quote }}
-- --audit-http-spool={{ int .spool }}
-{{- if .required }}
-- --audit-http-required
-{{- end }}
-{{- $secret := .secret | default dict }}
-{{- if and $secret.name $secret.token }}
-- --audit-http-token-file=/etc/oz/collector/{{ $secret.token }}
-{{- end }}
-{{- if and $secret.name $secret.ca }}
-- --audit-http-ca=/etc/oz/collector/{{ $secret.ca }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- with include "oz.notifications" . }}
-- {{ printf "--notifications=%s" . | quote }}
-{{- end }}
-{{- end -}}
-
-{{/* The value of --notifications; empty where nobody is told of anything. What is secret is in files. */}}
-{{- define "oz.notifications" -}}
-{{- $routes := list }}
-{{- range (.Values.notifications).routes }}
-{{- $route := omit . "secret" }}
-{{- $folder := printf "/etc/oz/notifications/%s" .name }}
-{{- $secret := .secret | default dict }}
-{{- range $field, $file := dict "url" "urlFile" "token" "tokenFile" "signingKey" "signingKeyFile" "ca" "caFile" }}
-{{- with get $secret $field }}
-{{- $_ := set $route $file (printf "%s/%s" $folder .) }}
-{{- end }}
-{{- end }}
-{{- $routes = append $routes $route }}
-{{- end }}
-{{- if $routes }}
-{{- dict "routes" $routes "allowedHosts" (.Values.notifications.allowedHosts | default list) | toJson }}
-{{- end }}
-{{- end -}}
-
-{{/* The value of --tickets; empty where no server is asked about any. What is secret is in files. */}}
-{{- define "oz.tickets" -}}
-{{- $checks := dict }}
-{{- range $name, $check := (.Values.tickets).checks }}
-{{- $written := omit $check "secret" }}
-{{- $secret := $check.secret | default dict }}
-{{- range $field, $file := dict "token" "tokenFile" "ca" "caFile" }}
-{{- with get $secret $field }}
-{{- $_ := set $written $file (printf "/etc/oz/tickets/%s/%s" $name .) }}
-{{- end }}
-{{- end }}
-{{- $_ := set $checks $name $written }}
-{{- end }}
-{{- if $checks }}
-{{- dict "checks" $checks "allowedHosts" (.Values.tickets.allowedHosts | default list) | toJson }}
-{{- end }}
-{{- end -}}
-
-{{/* Where the files that --tickets names are, in the operator's container and in its pod, beside those about the
-audit trail. */}}
-{{- define "oz.operatorMounts" -}}
-{{- $mounts := list }}
-{{- with include "oz.auditMounts" . }}
-{{- $mounts = (fromYaml .).volumeMounts }}
-{{- end }}
-{{- range $number, $name := keys ((.Values.tickets).checks | default dict) | sortAlpha }}
-{{- if ((get $.Values.tickets.checks $name).secret | default dict).name }}
-{{- $path := printf "/etc/oz/tickets/%s" $name }}
-{{- $mounts = append $mounts (dict "name" (printf "tickets-%d" $number) "mountPath" $path "readOnly" true) }}
-{{- end }}
-{{- end }}
-{{- with $mounts -}}
-volumeMounts:
-  {{- toYaml . | nindent 2 }}
+{{- $volumes := list (dict "name" "configuration" "at" "/etc/oz/configuration" "readOnly" true "source" (dict "configMap" (dict "name" (printf "%s-configuration" (include "oz.fullname" (index . 0)))))) -}}
+{{- with $values.webhook.clientCA -}}
+{{- if eq $component "webhook" -}}
+{{- $volumes = append $volumes (dict "name" "client-ca" "at" "/etc/oz/client-ca" "readOnly" true "source" (dict "configMap" (dict "name" .))) -}}
 {{- end -}}
 {{- end -}}
-
-{{- define "oz.operatorVolumes" -}}
-{{- $volumes := list }}
-{{- with include "oz.auditVolumes" . }}
-{{- $volumes = (fromYaml .).volumes }}
-{{- end }}
-{{- range $number, $name := keys ((.Values.tickets).checks | default dict) | sortAlpha }}
-{{- with ((get $.Values.tickets.checks $name).secret | default dict).name }}
-{{- $volumes = append $volumes (dict "name" (printf "tickets-%d" $number) "secret" (dict "secretName" .)) }}
-{{- end }}
-{{- end }}
-{{- with $volumes -}}
-volumes:
-  {{- toYaml . | nindent 2 }}
-{{- end -}}
-{{- end -}}
-
-{{/* The gate's flags about recordings; none where none are made. */}}
-{{- define "oz.recordings" -}}
-{{- $recordings := (.Values.gate).recordings | default dict -}}
-{{- with $recordings.url -}}
-- {{ printf "--recordings=%s" . | quote }}
-- --recording-spool=/var/lib/oz/spool/recordings
-- --recording-spool-bytes={{ mul 1048576 (int64 (dig "spool" "mebibytes" 1024 $recordings)) }}
-{{- with $recordings.recipients }}
-- --recording-recipients={{ join "," . }}
-{{- end }}
-{{- if hasPrefix "s3://" . }}
-{{- $identity := $recordings.webIdentity | default dict }}
-{{- if $identity.role }}
-- {{ printf "--recordings-role=%s" $identity.role | quote }}
-- --recordings-web-identity-token=/etc/oz/recordings-identity/token
-{{- with $identity.endpoint }}
-- {{ printf "--recordings-sts-endpoint=%s" . | quote }}
-{{- end }}
-{{- else }}
-- --recordings-credentials=/etc/oz/recordings
-{{- end }}
-- {{ printf "--recordings-region=%s" ($recordings.region | default "us-east-1") | quote }}
-{{- with $recordings.endpoint }}
-- {{ printf "--recordings-endpoint=%s" . | quote }}
-{{- end }}
-{{- if $recordings.pathStyle }}
-- --recordings-path-style
-{{- end }}
-{{- with ($recordings.secret | default dict).ca }}
-- --recordings-ca=/etc/oz/recordings/{{ . }}
-{{- end }}
-{{- with int $recordings.retentionDays }}
-- --recordings-retention={{ . }}
-{{- end }}
-{{- end }}
-{{- end -}}
-{{- end -}}
-
-{{/* The volumes that those flags name directories of, each with where it is in the gate's container, as a list. */}}
-{{- define "oz.recordingVolumes" -}}
-{{- $recordings := (.Values.gate).recordings | default dict -}}
-{{- $volumes := list -}}
 {{- with $recordings.url -}}
 {{- $size := div (mul 5 (int64 (dig "spool" "mebibytes" 1024 $recordings))) 4 -}}
-{{- $spool := dict "emptyDir" (dict "sizeLimit" (printf "%dMi" $size)) -}}
-{{- $volumes = append $volumes (dict "name" "spool" "at" "/var/lib/oz/spool" "source" $spool) -}}
-{{- if hasPrefix "s3://" . -}}
-{{- $identity := $recordings.webIdentity | default dict -}}
-{{- $secret := ($recordings.secret | default dict).name -}}
-{{- if $identity.role -}}
-{{- $token := dict "path" "token" "audience" ($identity.audience | default "sts.amazonaws.com") "expirationSeconds" 3600 -}}
-{{- $source := dict "projected" (dict "sources" (list (dict "serviceAccountToken" $token))) -}}
-{{- $volumes = append $volumes (dict "name" "recordings-identity" "at" "/etc/oz/recordings-identity" "readOnly" true "source" $source) -}}
-{{- else if not $secret -}}
+{{- $volumes = append $volumes (dict "name" "spool" "at" "/var/lib/oz/spool" "source" (dict "emptyDir" (dict "sizeLimit" (printf "%dMi" $size)))) -}}
+{{- if hasPrefix "file://" . -}}
+{{- $volume := required "gate.recordings.volume: name the volume on which recordings are stored" ($recordings.volume | default nil) -}}
+{{- $volumes = append $volumes (dict "name" "recordings" "at" "/var/lib/oz/recordings" "source" $volume) -}}
+{{- else if $role -}}
+{{- $token := dict "path" "token" "audience" ($recordings.webIdentity.audience | default "sts.amazonaws.com") "expirationSeconds" 3600 -}}
+{{- $volumes = append $volumes (dict "name" "recordings-identity" "at" "/etc/oz/recordings-identity" "readOnly" true "source" (dict "projected" (dict "sources" (list (dict "serviceAccountToken" $token))))) -}}
+{{- else if not $bucket -}}
 {{- fail "gate.recordings.secret.name: name the Secret with access-key-id and secret-access-key for the bucket, or set gate.recordings.webIdentity.role" -}}
 {{- end -}}
-{{- if $secret -}}
-{{- $source := dict "secret" (dict "secretName" $secret) -}}
-{{- $volumes = append $volumes (dict "name" "recordings" "at" "/etc/oz/recordings" "readOnly" true "source" $source) -}}
+{{- if hasPrefix "s3://" . -}}
+{{- $secrets = append $secrets (list "recordings" "recordings" $bucket) -}}
 {{- end -}}
-{{- else -}}
-{{- if not $recordings.volume -}}
-{{- fail "gate.recordings.volume: name the volume on which recordings are stored" -}}
 {{- end -}}
-{{- $volumes = append $volumes (dict "name" "recordings" "at" "/var/lib/oz/recordings" "source" $recordings.volume) -}}
+{{- range $secrets -}}
+{{- if index . 2 -}}
+{{- $volumes = append $volumes (dict "name" (index . 0) "at" (printf "/etc/oz/%s" (index . 1)) "readOnly" true "source" (dict "secret" (dict "secretName" (index . 2)))) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $volumes -}}
 {{- end -}}
 
-{{/* Where the gate's files are, in its container and in its pod, beside those about the audit trail. */}}
-{{- define "oz.gateMounts" -}}
-{{- $mounts := list }}
-{{- with include "oz.auditMounts" . }}
-{{- $mounts = (fromYaml .).volumeMounts }}
-{{- end }}
-{{- range include "oz.recordingVolumes" . | fromYamlArray }}
-{{- $mount := dict "name" .name "mountPath" .at }}
-{{- if .readOnly }}
-{{- $_ := set $mount "readOnly" true }}
-{{- end }}
-{{- $mounts = append $mounts $mount }}
-{{- end }}
-{{- with $mounts -}}
+{{/* These volumes in the container, and in the pod. Take [root, component]. */}}
+{{- define "oz.containerVolumes" -}}
 volumeMounts:
-  {{- toYaml . | nindent 2 }}
-{{- end -}}
+{{- range include "oz.volumes" . | fromYamlArray }}
+  - name: {{ .name }}
+    mountPath: {{ .at }}
+    {{- if .readOnly }}
+    readOnly: true
+    {{- end }}
+{{- end }}
 {{- end -}}
 
-{{- define "oz.gateVolumes" -}}
-{{- $volumes := list }}
-{{- with include "oz.auditVolumes" . }}
-{{- $volumes = (fromYaml .).volumes }}
-{{- end }}
-{{- range include "oz.recordingVolumes" . | fromYamlArray }}
-{{- $volumes = append $volumes (merge (dict "name" .name) .source) }}
-{{- end }}
-{{- with $volumes -}}
+{{- define "oz.podVolumes" -}}
 volumes:
-  {{- toYaml . | nindent 2 }}
-{{- end -}}
-{{- end -}}
-
-{{/* The Secret that those flags name files of, if any. */}}
-{{- define "oz.collectorSecret" -}}
-{{- with .Values.audit.http -}}
-{{- if .url -}}
-{{- (.secret | default dict).name -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Where the files that those flags name are, in a container and in its pod. */}}
-{{- define "oz.auditMounts" -}}
-{{- $mounts := list }}
-{{- if include "oz.collectorSecret" . }}
-{{- $mounts = append $mounts (dict "name" "collector" "mountPath" "/etc/oz/collector" "readOnly" true) }}
+{{- range include "oz.volumes" . | fromYamlArray }}
+  - name: {{ .name }}
+    {{- toYaml .source | nindent 4 }}
 {{- end }}
-{{- range $number, $route := (.Values.notifications).routes }}
-{{- if ($route.secret | default dict).name }}
-{{- $path := printf "/etc/oz/notifications/%s" $route.name }}
-{{- $mounts = append $mounts (dict "name" (printf "route-%d" $number) "mountPath" $path "readOnly" true) }}
-{{- end }}
-{{- end }}
-{{- with $mounts -}}
-volumeMounts:
-  {{- toYaml . | nindent 2 }}
-{{- end -}}
-{{- end -}}
-
-{{- define "oz.auditVolumes" -}}
-{{- $volumes := list }}
-{{- with include "oz.collectorSecret" . }}
-{{- $volumes = append $volumes (dict "name" "collector" "secret" (dict "secretName" .)) }}
-{{- end }}
-{{- range $number, $route := (.Values.notifications).routes }}
-{{- with ($route.secret | default dict).name }}
-{{- $volumes = append $volumes (dict "name" (printf "route-%d" $number) "secret" (dict "secretName" .)) }}
-{{- end }}
-{{- end }}
-{{- with $volumes -}}
-volumes:
-  {{- toYaml . | nindent 2 }}
-{{- end -}}
 {{- end -}}
 
 {{/* How long a pod of the webhook may take to end, in seconds: it answers calls for `webhook.drain`, then
@@ -463,7 +275,7 @@ cluster knows it. What leaves a node of the control plane through a tunnel bears
 {{- toYaml $peers -}}
 {{- end -}}
 
-{{/* What seeds must not reach: what is named, or what is known of API server, Services and nodes. */}}
+{{/* What seeds must not reach, as a list: what is named, or what is known of API server, Services and nodes. */}}
 {{- define "oz.seedDeniedRanges" -}}
 {{- $ranges := .Values.harness.seedDeniedRanges -}}
 {{- if not $ranges -}}
@@ -496,7 +308,7 @@ cluster knows it. What leaves a node of the control plane through a tunnel bears
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $ranges | uniq | sortAlpha | join "," -}}
+{{- $ranges | uniq | sortAlpha | toYaml -}}
 {{- end -}}
 
 {{/* Whether there are NetworkPolicies. */}}

@@ -85,7 +85,7 @@ pub struct AccessConfig {
     /// Whether a session must be known to end with the grant. BestEffort: sessions that cannot be
     /// cut are let through, and the request says so in its condition SessionsCut. Required: they
     /// are refused. Gate: the requester gets to the pod through oz's gate alone, which closes every
-    /// session at its end; the operator needs to know of a gate (--gate-service-account).
+    /// session at its end; the operator needs to know of a gate (gate.enabled).
     #[serde(default)]
     pub sessions: Sessions,
 

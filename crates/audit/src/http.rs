@@ -2,6 +2,7 @@
 //! of the chain, and retried until it is accepted. While the collector is unavailable, records wait in memory, up to a
 //! limit; if the collector is required, every action that requires a record waits as well.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,7 +12,6 @@ use kube::{Client, Config};
 use oz_trail::notify::{Format, cloud_event};
 
 use crate::Trail;
-use crate::args::AuditArgs;
 use crate::outlets::{Intake, Outlet, Written};
 use crate::spool::{Spool, asked_pause};
 
@@ -57,7 +57,8 @@ pub(crate) struct Collector {
 impl Collector {
     /// Creates the client. It is the client of the Kubernetes API, which supports HTTP and TLS as required and reads
     /// tokens again.
-    pub(crate) fn new(url: &http::Uri, args: &AuditArgs) -> anyhow::Result<Self> {
+    pub(crate) fn new(collector: &oz_config::Collector, secrets: &Path) -> anyhow::Result<Self> {
+        let url = collector.uri()?;
         let mut parts = url.clone().into_parts();
         let path = url
             .path_and_query()
@@ -66,8 +67,8 @@ impl Collector {
         let mut config = Config::new(http::Uri::from_parts(parts)?);
         config.connect_timeout = Some(COLLECTOR_TIMEOUT);
         config.read_timeout = Some(COLLECTOR_TIMEOUT);
-        if let Some(file) = &args.audit_http_ca {
-            let pem = std::fs::read(file)
+        if let Some(file) = collector.ca_file(secrets) {
+            let pem = std::fs::read(&file)
                 .with_context(|| format!("failed to read {}", file.display()))?;
             let certificates = rustls_pki(&pem)
                 .with_context(|| format!("failed to read certificates from {}", file.display()))?;
@@ -77,12 +78,10 @@ impl Collector {
             // for one would fail.
             config.root_cert = Some(Vec::new());
         }
-        config.auth_info.token_file = args
-            .audit_http_token_file
-            .as_ref()
-            .map(|file| file.display().to_string());
+        let token_file = collector.token_file(secrets);
+        config.auth_info.token_file = token_file.map(|file| file.display().to_string());
         let client = oz_runtime::connect(config).context(
-            "failed to use --audit-http; --audit-http-ca names certificate authorities, if the system has none",
+            "failed to use audit.http; audit.http.secret.ca names certificate authorities, if the system has none",
         )?;
         Ok(Self { client, path })
     }

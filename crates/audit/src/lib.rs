@@ -3,7 +3,6 @@
 //! no other caller waits, even during a failure. The crate also manages the keys that sign the trail and seal the
 //! decisions of oz.
 
-mod args;
 mod checkpoints;
 mod http;
 mod key;
@@ -26,10 +25,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
+use oz_config::{Collector, Loaded, OzConfiguration};
 use oz_core::controller::Failure;
 use oz_runtime::Clock;
 use oz_trail::{Action, AuditKey, Decision, Quota, Record};
@@ -37,11 +37,9 @@ use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-pub use args::AuditArgs;
 pub use key_watch::AuditKeyWatch;
-pub use log::Fsync;
 pub use rotation::KeyRotation;
-pub use seal_keys::{SealKeyArgs, SealKeyRotation, SealKeyWatch, seal_keys};
+pub use seal_keys::{SealKeyRotation, SealKeyWatch, seal_keys};
 pub use sink::{LogSink, Sink};
 pub use vouching::WriterVouching;
 
@@ -78,6 +76,29 @@ struct Shared {
     notifier: Notifier,
 }
 
+/// The detail of the first record of a process that names the digest of its configuration.
+pub const CONFIGURATION: &str = "configuration";
+/// The detail of the first record of a process with the values that flags set instead of the configuration.
+pub const OVERRIDES: &str = "overrides";
+
+/// Returns the details of the first record of a process.
+fn details(config: &Loaded) -> Vec<(&'static str, String)> {
+    let mut details = vec![(CONFIGURATION, config.digest.clone())];
+    if !config.overrides.is_empty() {
+        details.push((OVERRIDES, config.overrides.join("\n")));
+    }
+    details
+}
+
+/// Returns the maximum number of records that wait for the collector. For a required collector it is at least the size
+/// of the backlog: after a dropped record, no user would ever get access again.
+fn spool(collector: &Collector) -> usize {
+    match collector.required {
+        true => collector.spool.max(ledger::BACKLOG),
+        false => collector.spool,
+    }
+}
+
 /// A record in progress: one channel reports that it is in the log, the other that all required outlets have it.
 struct UnderWay {
     log: oneshot::Receiver<()>,
@@ -85,7 +106,7 @@ struct UnderWay {
 }
 
 impl Trail {
-    /// Begins the trail of one replica of one component.
+    /// Begins the trail of one replica of one component. Its first record names the configuration of the process.
     ///
     /// # Errors
     /// If no outlet is configured, a file cannot be opened, or the signing key can be neither read nor created.
@@ -95,15 +116,15 @@ impl Trail {
         namespace: &str,
         component: &'static str,
         replica: &str,
-        args: &AuditArgs,
+        config: &Loaded,
     ) -> anyhow::Result<Self> {
-        let out = args.audit_log.open()?;
-        if out.is_none() && !args.audit_objects {
-            bail!(
-                "failed to start the audit trail: with --audit-log=none and --audit-objects=false \
-                 nothing would be on record"
-            );
-        }
+        let OzConfiguration {
+            audit,
+            notifications,
+            installation,
+            ..
+        } = &config.configuration;
+        let out = log::Out::open(&audit.log.0)?;
         let keys = key::WriterKeys::new(client, namespace, component)?;
         let (key, made) = key::signing_key(&keys).await?;
         let origin = Origin {
@@ -111,32 +132,33 @@ impl Trail {
             replica: replica.to_owned(),
             nonce: key::nonce()?,
             known: checkpoints::known(&keys, &key).await?,
+            details: details(config),
             key: key.clone(),
         };
         let lines = log::LineQueue::default();
         let (jobs, queue) = mpsc::unbounded_channel();
-        let spool = spool::Spool::new(args.spool());
+        let spool = spool::Spool::new(spool(&audit.http));
         let mut outlets: Vec<Box<dyn Intake>> = Vec::new();
         let mut required = BTreeSet::new();
         if out.is_some() {
             outlets.push(Box::new(lines.clone()));
             required.insert(Outlet::Log);
         }
-        if args.audit_objects {
+        if audit.objects {
             outlets.push(Box::new(objects::Jobs(jobs)));
             required.insert(Outlet::Objects);
         }
-        if args.audit_http.is_some() {
+        let collector = match audit.http.url.is_empty() {
+            true => None,
+            false => Some(http::Collector::new(&audit.http, &installation.secrets)?),
+        };
+        if collector.is_some() {
             outlets.push(Box::new(spool.clone()));
-            if args.audit_http_required {
+            if audit.http.required {
                 required.insert(Outlet::Collector);
             }
         }
-        let notifier = args.notifications.as_deref();
-        let notifier = notifier
-            .map(Notifier::start)
-            .transpose()?
-            .unwrap_or_default();
+        let notifier = Notifier::start(notifications, &installation.secrets)?;
         outlets.push(Box::new(notifier.clone()));
         let shared = Arc::new(Shared {
             ledger: Mutex::new(Ledger::new(origin, required)),
@@ -150,22 +172,24 @@ impl Trail {
         });
         let trail = Self { shared };
         if let Some(out) = out {
-            log::start(trail.clone(), lines, out, args.audit_fsync)
+            log::start(trail.clone(), lines, out, audit.fsync)
                 .context("failed to start the thread that writes the audit log")?;
         }
-        if args.audit_objects {
+        if audit.objects {
             tokio::spawn(objects::write(trail.clone(), client.clone(), queue));
         }
-        if let Some(url) = &args.audit_http {
-            let collector = http::Collector::new(url, args)?;
+        if let Some(collector) = collector {
             tokio::spawn(http::deliver(trail.clone(), collector, spool, component));
         }
         tokio::spawn(checkpoints::keep(
             trail.clone(),
             client.clone(),
             namespace.to_owned(),
-            args.audit_checkpoint,
+            audit.checkpoint.wait(),
         ));
+        let first = trail.ledger().begin(trail.shared.clock.now());
+        trail.hand_out(vec![first]);
+        trail.shared.changed.notify_one();
         if made {
             trail.key_made(&key.published(None));
         }
@@ -375,7 +399,7 @@ fn too_many(beyond: Beyond) -> Failure {
         }
         Beyond::Quota(Quota::Connections) => {
             "each connection has a record of its own here, and this user has opened as many as are recorded in a \
-             minute; wait some seconds and try again, or have an administrator raise --max-connections-per-minute \
+             minute; wait some seconds and try again, or have an administrator raise webhook.maxConnectionsPerMinute \
              of the webhook"
         }
         Beyond::Backlog => {

@@ -7,11 +7,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use anyhow::Context as _;
+use oz_config::{Fsync, LogTarget};
 use parking_lot::{Condvar, Mutex};
 
 use crate::Trail;
@@ -21,15 +22,6 @@ use crate::outlets::{Intake, Outlet, Written};
 const AGAIN: Duration = Duration::from_millis(200);
 /// The maximum number of lines that are written at once.
 const BATCH: usize = 256;
-
-/// When a record in a file is forced to the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Fsync {
-    /// Before it counts as written; several at once where they come at once.
-    Always,
-    /// When the system sees fit: a crash of the machine may lose the last ones.
-    Never,
-}
 
 /// A queue of lines to be written, in order.
 #[derive(Clone, Default)]
@@ -83,6 +75,17 @@ pub(crate) enum Out {
 }
 
 impl Out {
+    /// Opens the destination of the log; `None` without a log.
+    pub(crate) fn open(target: &LogTarget) -> anyhow::Result<Option<Self>> {
+        match target {
+            LogTarget::Stdout => Ok(Some(Self::Stdout(io::stdout()))),
+            LogTarget::None => Ok(None),
+            LogTarget::File(path) => Self::file(path)
+                .map(Some)
+                .with_context(|| format!("failed to open {} (audit.log)", path.display())),
+        }
+    }
+
     /// Opens a file for appending. Ends an incomplete line that a killed process left.
     pub(crate) fn file(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new()
@@ -190,29 +193,6 @@ impl Batch {
         let settled = out.settle(fsync);
         self.doubtful |= settled.is_err();
         settled
-    }
-}
-
-/// The value of `--audit-log`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// Standard output.
-    Stdout,
-    /// A file.
-    File(PathBuf),
-    /// No log.
-    None,
-}
-
-impl std::str::FromStr for Target {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "stdout" | "-" => Self::Stdout,
-            "none" => Self::None,
-            path => Self::File(path.into()),
-        })
     }
 }
 

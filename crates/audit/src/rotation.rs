@@ -8,8 +8,8 @@ use jiff::SignedDuration;
 use oz_runtime::Task;
 use oz_trail::AuditKey;
 
+use crate::Trail;
 use crate::key::random;
-use crate::{AuditArgs, Trail};
 
 /// The interval between two checks of the age of a key.
 const LOOK: Duration = Duration::from_secs(3_600);
@@ -23,10 +23,10 @@ pub struct KeyRotation {
 impl KeyRotation {
     /// Creates a task that replaces the key of a trail.
     #[must_use]
-    pub fn new(trail: &Trail, args: &AuditArgs) -> Self {
+    pub fn new(trail: &Trail, audit: &oz_config::Audit) -> Self {
         Self {
             trail: trail.clone(),
-            life: args.audit_key_life,
+            life: audit.key_life.0,
         }
     }
 

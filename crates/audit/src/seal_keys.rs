@@ -6,13 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use oz_api::duration::not_negative;
 use oz_api::names::SEAL_KEYS;
 use oz_core::access::seal::{Keys, Owner, Turn};
 use oz_runtime::{Clock, Data, Guarded, SecretCell, StoreEvent, Task};
@@ -40,15 +38,6 @@ const AGAIN: Duration = Duration::from_secs(2);
 const LONG_PAUSE: Duration = Duration::from_secs(30);
 
 type Private = [u8; Keys::BYTES];
-
-/// Flags about the keys that seal, the same for every component that has one.
-#[derive(Args, Clone, Debug)]
-pub struct SealKeyArgs {
-    /// How old the key that seals gets before the next one replaces it. What it sealed is good for as long again, so no grant
-    /// may last longer than this.
-    #[arg(long, default_value = "2160h", value_name = "DURATION", value_parser = not_negative)]
-    pub signing_key_life: SignedDuration,
-}
 
 fn cell(client: &Client, namespace: &str, owner: Owner) -> SecretCell {
     SecretCell::new(
@@ -344,12 +333,12 @@ impl SealKeyRotation {
         clock: impl Clock,
         namespace: &str,
         owner: Owner,
-        args: &SealKeyArgs,
+        life: SignedDuration,
     ) -> Self {
         Self {
             cell: cell(client, namespace, owner),
             clock: Arc::new(clock),
-            life: args.signing_key_life,
+            life,
         }
     }
 

@@ -1,11 +1,8 @@
-//! The broker's flags. Flags that the operator and the webhook also have use the same names.
-
-use std::time::Duration;
+//! The broker's flags. Flags that the other processes also have use the same names.
 
 use clap::Parser;
-use oz_api::duration::wait;
 use oz_api::names;
-use oz_audit::AuditArgs;
+use oz_config::{ConfigArgs, OzConfiguration};
 use oz_runtime::{Address, Common};
 
 /// Hands the pods of harness runs their prompts, and takes their reports.
@@ -16,6 +13,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) common: Common,
 
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+
     /// Where to serve the pods of runs, as IP:PORT or :PORT.
     #[arg(long, default_value = ":8443", value_name = "ADDRESS")]
     pub(crate) listen: Address,
@@ -23,40 +23,19 @@ pub(crate) struct Args {
     /// Where to serve /healthz, /readyz and /metrics, as IP:PORT or :PORT; 0 for nowhere.
     #[arg(long, default_value = ":8081", value_name = "ADDRESS")]
     pub(crate) health_probe_bind_address: Address,
-
-    /// Name of the Service, in oz's namespace, through which pods reach the broker: its certificate is for
-    /// that.
-    #[arg(long, default_value = names::BROKER, value_name = "NAME")]
-    service_name: String,
-
-    /// Further names and addresses that the certificate is for. Give it several times, or names with commas
-    /// between them.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    certificate_names: Vec<String>,
-
-    #[command(flatten)]
-    pub(crate) audit: AuditArgs,
-
-    /// How long calls are still answered after a signal, until nobody sends any more.
-    #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = wait)]
-    pub(crate) drain: Duration,
 }
 
-impl Args {
-    /// Returns the names and addresses for which the certificate is valid.
-    pub(crate) fn certificate_names(&self) -> Vec<String> {
-        let (name, namespace) = (&self.service_name, &self.common.namespace);
-        let service = [
-            format!("{name}.{namespace}.svc"),
-            format!("{name}.{namespace}.svc.cluster.local"),
-            format!("{name}.{namespace}"),
-        ];
-        let further = self.certificate_names.iter();
-        service
-            .into_iter()
-            .chain(further.filter(|it| !it.is_empty()).cloned())
-            .collect()
-    }
+/// Returns the names and addresses for which the broker's certificate is valid, in oz's namespace.
+pub(crate) fn certificate_names(config: &OzConfiguration, namespace: &str) -> Vec<String> {
+    let name = config.installation.of("broker");
+    let service = [
+        format!("{name}.{namespace}.svc"),
+        format!("{name}.{namespace}.svc.cluster.local"),
+        format!("{name}.{namespace}"),
+    ];
+    let further = config.harness.broker.certificate_names.iter();
+    let further = further.filter(|it| !it.is_empty()).cloned();
+    service.into_iter().chain(further).collect()
 }
 
 #[cfg(test)]
@@ -65,15 +44,12 @@ mod tests {
 
     #[test]
     fn certificate_covers_service_and_configured_names() {
-        let flags = [
-            "oz-broker",
-            "--namespace=oz",
-            "--service-name=team-oz-broker",
-            "--certificate-names=127.0.0.1,broker.example.com",
-            "--certificate-names=",
-        ];
+        let mut config = OzConfiguration::default();
+        config.installation.name = "team-oz".to_owned();
+        let names = ["127.0.0.1", "broker.example.com", ""];
+        config.harness.broker.certificate_names = names.map(ToOwned::to_owned).to_vec();
         assert_eq!(
-            Args::try_parse_from(flags).unwrap().certificate_names(),
+            certificate_names(&config, "oz"),
             [
                 "team-oz-broker.oz.svc",
                 "team-oz-broker.oz.svc.cluster.local",
@@ -82,10 +58,5 @@ mod tests {
                 "broker.example.com"
             ]
         );
-    }
-
-    #[test]
-    fn draining_takes_no_less_than_no_time() {
-        assert!(Args::try_parse_from(["oz-broker", "--drain=-1s"]).is_err());
     }
 }

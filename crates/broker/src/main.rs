@@ -14,12 +14,13 @@ mod runs;
 mod write;
 
 use clap::Parser;
+use oz_config::Component;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     // First: every connection requires a cryptography provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = args::Args::parse();
-    args.common.start_logging()?;
-    run::run(args).await
+    let config = args.config.start(&args.common, Component::Broker)?;
+    run::run(args, config).await
 }

@@ -8,10 +8,11 @@ use anyhow::{Context, bail};
 use oz_admission::{CertPolicy, Clients, Limits as ServerLimits, TlsService};
 use oz_api::names::{self, REGISTRATION};
 use oz_audit::{AuditKeyWatch, KeyRotation, Trail};
+use oz_config::{Component, ConfigWatch, Loaded};
 use oz_runtime::Who::Everyone;
 use oz_runtime::{ClockAlarm, Listen, Runtime, Warnings, shutdown_on_signal};
 
-use crate::args::Args;
+use crate::args::{Args, certificate_names};
 use crate::callers::Callers;
 use crate::metrics::Metrics;
 use crate::reports::Reports;
@@ -26,9 +27,9 @@ const SETTLE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 const AUTHORITY_LIFE: Duration = Duration::from_secs(3 * 365 * 24 * 60 * 60);
 
 /// Runs until a signal, or until a required component is lost.
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
-    let common = &args.common;
+    let (common, config) = (&args.common, &loaded.configuration);
     let Some(listener) = args.listen.0.map(bind).transpose()? else {
         bail!("failed to start: --listen says nowhere, but the pods of runs must reach the broker");
     };
@@ -41,7 +42,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         namespace,
         names::BROKER,
         replica,
-        &args.audit,
+        &loaded,
     )
     .await?;
 
@@ -62,9 +63,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let audit_key = AuditKeyWatch {
         trail: trail.clone(),
     };
-    let audit_rotation = KeyRotation::new(&trail, &args.audit);
+    let audit_rotation = KeyRotation::new(&trail, &config.audit);
     let clock_alarm = ClockAlarm::new(clock, names::BROKER, replica, warnings);
+    let config_watch = ConfigWatch::new(&args.config, &loaded, Component::Broker);
+    config_watch.register(&mut runtime.registry());
     runtime
+        .task("configuration watch", Everyone, config_watch)
         .task("audit key watch", Everyone, audit_key)
         .task("audit key rotation", Everyone, audit_rotation)
         .task("clock alarm", Everyone, clock_alarm)
@@ -85,10 +89,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         fingerprint: names::BROKER.to_owned(),
         namespace: namespace.clone(),
         config_map: names::BROKER_CA.to_owned(),
-        names: args.certificate_names(),
+        names: certificate_names(config, namespace),
         certificates: certificates(),
         limits: server_limits(),
-        drain: args.drain,
+        drain: config.harness.broker.drain.wait(),
         listener,
         router: router(Arc::new(broker)),
         clients: Clients::Any,

@@ -9,24 +9,22 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use oz_api::{Name, Phase, RoleKind};
+use oz_api::{Phase, RoleKind};
 use oz_compliance::entitlements::standing::{Key, Rbac};
 use oz_compliance::entitlements::{Entitlement, Entitlements, sources};
+use oz_config::OzConfiguration;
 use oz_core::access::grant::object_name;
 use oz_core::for_each_kind;
 use oz_core::kinds::Kind as _;
-use oz_core::settings::{Settings, break_glass_groups};
 use oz_core::transient::{self, Kind as _, RolePattern};
 use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
-use crate::explain::operator::{arguments, deployments, operator};
+use crate::explain::operator::{Found, deployments, is_of_component};
 use crate::failure::Result;
 
 /// The maximum number of objects of a kind that are read.
 const LOOKED_AT: usize = 50_000;
-/// The operator's flag that enables the published kinds of transient bindings.
-const SERVES_PUBLISHED: &str = "--serve-example-com";
 
 /// Returns the users who could get access, by the oz in the namespace `oz` and by RBAC.
 ///
@@ -47,7 +45,7 @@ pub async fn entitlements(cluster: &Cluster, oz: &str) -> Result<Entitlements> {
     for_each_kind!(bindings B => { reading.waiting::<B>(B::title(), &mut found).await? });
     let rbac = reading.rbac().await?;
     found.extend(rbac.into_pods());
-    reading.flags(&rbac, oz, &mut found).await?;
+    reading.configuration(&rbac, oz, &mut found).await?;
     Ok(Entitlements::new(found.into_iter().collect(), reading.gaps))
 }
 
@@ -118,6 +116,23 @@ impl Reading<'_> {
         Ok(())
     }
 
+    /// Returns a configuration that was found, and its values; records a gap if it cannot be read, or is not valid.
+    fn configured(&mut self, found: Result<Found>) -> Option<(Found, OzConfiguration)> {
+        let read = found.and_then(|found| {
+            let config = found.config()?;
+            Ok((found, config))
+        });
+        let why = match read {
+            Ok(read) => return Some(read),
+            Err(failure) if failure.is_forbidden() => {
+                "whoever made this may not read oz's configuration there".to_owned()
+            }
+            Err(failure) => failure.message().to_owned(),
+        };
+        self.gap("break-glass groups and bindable roles", &why);
+        None
+    }
+
     fn gap(&mut self, what: &str, why: &str) {
         self.gaps.insert(format!("{what}: not read: {why}"));
     }
@@ -150,66 +165,67 @@ impl Reading<'_> {
         Ok(rbac)
     }
 
-    /// Adds the data that only the flags of the processes contain: groups for emergencies, roles that may be bound
+    /// Adds the data that only the configuration contains: groups for emergencies, roles that may be bound
     /// temporarily, and whether the published kinds of transient bindings are served.
-    async fn flags(&mut self, rbac: &Rbac, oz: &str, found: &mut Vec<Entitlement>) -> Result<()> {
-        const WHAT: &str = "break-glass groups and bindable roles";
+    async fn configuration(
+        &mut self,
+        rbac: &Rbac,
+        oz: &str,
+        found: &mut Vec<Entitlement>,
+    ) -> Result<()> {
         let deployments = match deployments(self.cluster, oz).await {
-            Ok(deployments) => deployments,
-            Err(failure) if failure.is_forbidden() => {
-                self.gap(WHAT, "whoever made this may not list Deployments there");
-                return Ok(());
-            }
-            Err(failure) => return Err(failure),
+            Err(failure) if !failure.is_forbidden() => return Err(failure),
+            deployments => deployments,
         };
-        let Some(operator) = operator(&deployments) else {
-            self.gap(WHAT, &format!("no operator was found in namespace {oz}"));
+        let read = Found::read(self.cluster, oz, deployments.as_deref()).await;
+        let Some((read, config)) = self.configured(read) else {
             return Ok(());
         };
-        for deployment in &deployments {
-            let flags = arguments(deployment);
-            // Deployments of other processes do not have the flag.
-            if !flags
-                .iter()
-                .any(|flag| flag.starts_with("--break-glass-group"))
-            {
-                continue;
-            }
-            let name = Name::from_metadata(&deployment.metadata)?;
-            let source = format!("Deployment {oz}/{name}, --break-glass-group");
-            let groups = break_glass_groups(&flags);
+        if deployments.is_err() {
+            let what = "values that flags set instead of the configuration";
+            self.gap(what, "whoever made this may not list Deployments there");
+        }
+        found.extend(break_glass(&read, &config));
+        // The webhook admits these groups, and its flags may name others than those of the operator.
+        let deployments = deployments.iter().flatten();
+        for webhook in deployments.filter(|one| is_of_component(one, "webhook")) {
+            let read = Found::of(self.cluster, oz, webhook).await;
+            let configured = self.configured(read);
             found.extend(
-                groups
+                configured
                     .iter()
-                    .map(|group| sources::break_glass(group, &source)),
+                    .flat_map(|(read, config)| break_glass(read, config)),
             );
         }
-        let flags = arguments(operator);
-        if flags.contains(&SERVES_PUBLISHED) {
+        if config.transient.serve_example_com {
             for_each_kind!(published B => {
                 let title = format!("{} of {}", B::title(), B::group(&()));
                 self.waiting::<B>(&title, found).await?;
             });
         }
-        let settings = match Settings::read(&flags, oz) {
-            Ok(settings) => settings,
-            Err(error) => {
-                self.gap("bindable roles", &error);
-                return Ok(());
-            }
-        };
-        let roles = &settings.policy.roles.0;
+        let field = read.place("transient.bindableRoles");
+        let policy = config.policy(oz);
+        let roles = &policy.roles.0;
         for_each_kind!(bindings B => {
             let plural = B::plural(&());
             for holder in rbac.holders("create", &B::group(&()), &plural) {
                 let rows = roles.iter().map(|role| {
-                    sources::bindable(&holder, &titled(role), "--bindable-roles of the operator")
+                    sources::bindable(&holder, &titled(role), &field)
                 });
                 found.extend(rows);
             }
         });
         Ok(())
     }
+}
+
+/// Returns the entitlements of the break-glass groups.
+fn break_glass(found: &Found, config: &OzConfiguration) -> Vec<Entitlement> {
+    let place = found.place("webhook.breakGlassGroups");
+    let groups = config.webhook.break_glass_groups.iter();
+    groups
+        .map(|group| sources::break_glass(group, &place))
+        .collect()
 }
 
 /// Returns `ClusterRole view` or `Role shop/deployer`.

@@ -77,6 +77,13 @@ impl Failure {
         self
     }
 
+    /// Adds an earlier failure, after which this one was the second attempt.
+    #[must_use]
+    pub fn after(mut self, first: &Self) -> Self {
+        self.message = format!("{}; {}", first.message, self.message);
+        self
+    }
+
     /// Returns the exit code of a process that ends with this failure.
     pub fn exit(&self) -> Exit {
         self.exit

@@ -1,9 +1,13 @@
 //! The service accounts with which composites read and write.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A service account.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(deny_unknown_fields)]
 pub struct Account {
     /// The namespace of the account.
     pub namespace: String,

@@ -269,7 +269,7 @@ impl<S: Source> Composites<S> {
         let all = std::iter::once(&self.accounts.default).chain(&self.accounts.others);
         let all: Vec<String> = all.map(ToString::to_string).collect();
         format!(
-            "it is to run as {named}, which is none of the accounts of composites: {}; see --composite-accounts",
+            "it is to run as {named}, which is none of the accounts of composites: {}; see composites.accounts",
             all.join(", ")
         )
     }
@@ -606,7 +606,7 @@ impl<S: Source> Controller for Composites<S> {
             Ok(declared) if !self.natively.contains(&declared.parent) => declared,
             Ok(declared) => {
                 let message = format!(
-                    "{} is served by oz itself (--serve-example-com); switch that off to have the composite run",
+                    "{} is served by oz itself (transient.serveExampleCom); switch that off to have the composite run",
                     declared.parent
                 );
                 return self.wrong(now, (uid, object), facts, ("ServedNatively", message));

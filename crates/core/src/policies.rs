@@ -1,7 +1,6 @@
 //! The ValidatingAdmissionPolicies with which the API server itself enforces rules that must hold without any
 //! process of oz (deploy/policies): their desired form in a cluster, and the faults of existing ones.
 
-use clap::Args;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
 };
@@ -10,22 +9,6 @@ use serde::Deserialize;
 
 /// The file from which the chart creates its policies.
 const FILE: &str = include_str!("../../../charts/oz/files/policies.json");
-
-/// The flag by which groups are kept out of what oz enforces. Operator and webhook have the same: the one
-/// looks after the policies that leave these groups alone, the other lets them in.
-#[derive(Args, Clone, Debug)]
-pub struct BreakGlassArgs {
-    /// Groups that get into the pods of enforcing namespaces without a grant, also when no replica
-    /// of the webhook runs, and that the ValidatingAdmissionPolicies leave alone: the same for operator
-    /// and webhook. Give it several times, or names with commas between them.
-    #[arg(
-        long = "break-glass-group",
-        value_name = "GROUP",
-        value_delimiter = ',',
-        default_value = "system:masters"
-    )]
-    pub break_glass_groups: Vec<String>,
-}
 
 /// The names of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +35,8 @@ impl Installation {
         };
         let value: serde_json::Value = match variable {
             "operator" | "webhook" | "broker" | "gate" => account(),
+            "installation" => self.name.as_str().into(),
+            "ownNamespace" => self.namespace.as_str().into(),
             // A flag without a value is a group without a name.
             "breakGlass" => {
                 let groups = self.break_glass.iter().filter(|group| !group.is_empty());
@@ -192,6 +177,8 @@ mod tests {
                     "webhook" => r#""system:serviceaccount:access:access-oz-webhook""#,
                     "broker" => r#""system:serviceaccount:access:access-oz-broker""#,
                     "gate" => r#""system:serviceaccount:access:access-oz-gate""#,
+                    "installation" => r#""access-oz""#,
+                    "ownNamespace" => r#""access""#,
                     "breakGlass" => r#"["menders"]"#,
                     _ => continue,
                 };

@@ -4,6 +4,7 @@
 mod answer;
 mod args;
 mod caller;
+mod config;
 mod debug;
 mod discovery;
 mod grants;
@@ -32,12 +33,13 @@ mod traffic;
 mod upstream;
 
 use clap::Parser;
+use oz_config::Component;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     // Before all else: every connection needs the cryptography provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = args::Args::parse();
-    args.common.start_logging()?;
-    run::run(args).await
+    let config = args.config.start(&args.common, Component::Gate)?;
+    run::run(args, config).await
 }

@@ -54,7 +54,7 @@ impl Registration {
                     if was_there && !is_there {
                         tracing::warn!(
                             "there is no APIService {API_SERVICE}: nobody reaches the gate; the operator puts it \
-                             back when it is told of the gate (--gate-service)"
+                             back if gate.withdraw is true"
                         );
                     }
                     was_there = is_there;

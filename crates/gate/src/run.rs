@@ -9,12 +9,14 @@ use anyhow::{Context, bail};
 use oz_admission::{CertPolicy, Clients, Limits, TlsService};
 use oz_api::names::{self, REGISTRATION};
 use oz_audit::{AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Trail, seal_keys};
+use oz_config::{Component, ConfigWatch, Loaded, OzConfiguration};
 use oz_core::access::seal::{Keys, Owner};
 use oz_runtime::Who::Everyone;
 use oz_runtime::{Address, ClockAlarm, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal};
 
-use crate::args::{Args, RecordingArgs};
+use crate::args::Args;
 use crate::caller::Callers;
+use crate::config;
 use crate::grants::Grants;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
@@ -34,17 +36,17 @@ const SETTLE: Duration = Duration::from_secs(120);
 const OWNER: Owner = Owner::Gate;
 
 /// Runs the gate until a signal, or until a component that it needs fails.
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
-    let common = &args.common;
+    let (common, settings) = (&args.common, &loaded.configuration);
     let Some(listener) = args.listen.0.map(bind).transpose()? else {
         bail!("failed to start: --listen says nowhere, but the API server must reach the gate");
     };
     let port = listener.local_addr()?.port();
     let config = common.config(names::GATE).await?;
-    let upstream = Upstream::new(config.clone(), args.account())?;
-    let (client, clock) = oz_runtime::client(config)?;
     let (namespace, replica) = (&common.namespace, &common.replica);
+    let upstream = Upstream::new(config.clone(), config::account(settings, namespace))?;
+    let (client, clock) = oz_runtime::client(config)?;
     let keys = seal_keys(&client, namespace, OWNER).await?;
     let trail = Trail::start(
         &client,
@@ -52,22 +54,29 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         namespace,
         names::GATE,
         replica,
-        &args.audit,
+        &loaded,
     )
     .await?;
 
     let mut runtime = Runtime::new(REGISTRATION, client.clone(), clock.clone());
     trail.register(&mut runtime.registry());
     let metrics = Metrics::new(&mut runtime.registry());
-    let recordings = recordings(&args.recording, &metrics, &trail, &clock).await?;
+    let recordings = recordings(settings, &metrics, &trail, &clock).await?;
     let grants = Grants::new(runtime.feeds(), keys.clone());
-    let sessions = Sessions::new(args.max_sessions, args.max_sessions_per_user);
+    let gate = &settings.gate;
+    let session_drain = Duration::from_secs(gate.session_drain_seconds.into());
+    let sessions = Sessions::new(gate.max_sessions, gate.max_sessions_per_user);
     let door = Door {
         callers: Callers::new(runtime.feeds(), Arc::new(clock.clone())),
         grants: Arc::clone(&grants),
         sessions: Arc::clone(&sessions),
         register: Arc::default(),
-        peers: Peers::new(client.clone(), namespace, &args.service_name, replica),
+        peers: Peers::new(
+            client.clone(),
+            namespace,
+            &settings.installation.of("gate"),
+            replica,
+        ),
         upstream,
         trail: trail.clone(),
         clock: Arc::new(clock.clone()),
@@ -78,28 +87,22 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         next: AtomicU64::new(0),
     };
     let registration = Registration::new(client.clone(), runtime.feeds(), namespace);
-    watch_keys(&mut runtime, &args, &trail, &clock, (keys, grants));
-    watch_ourselves(&mut runtime, &args, &trail, clock);
+    watch_keys(
+        &mut runtime,
+        (&args, settings),
+        &trail,
+        &clock,
+        (keys, grants),
+    );
+    watch_ourselves(&mut runtime, (&args, &loaded), &trail, clock);
     runtime.part("registration", |stop| registration.run(stop));
     let probes = probes(&mut runtime, args.health_probe_bind_address)?;
     let draining = runtime.readiness().gate("opening sessions");
     draining.open();
-    let service = TlsService {
-        fingerprint: names::GATE.to_owned(),
-        namespace: namespace.clone(),
-        config_map: names::GATE_CA.to_owned(),
-        names: args.certificate_names(),
-        certificates: certificates(),
-        limits: limits(args.max_sessions),
-        // The gate has waited before this, with the sessions.
-        drain: Duration::ZERO,
-        listener,
-        router: router(Arc::new(door)),
-        clients: Clients::FrontProxy,
-    };
+    let service = service(settings, namespace, listener, door);
     let shown = probes.map(tracing::field::display);
     tracing::info!(port, probes = shown, "serving the API server");
-    let (settle, session_drain) = (args.drain, args.session_drain);
+    let (settle, session_drain) = (gate.drain.wait(), session_drain);
     let ended = async move {
         shutdown.cancelled_owned().await;
         // Grants are still watched during this, and end sessions as usual.
@@ -114,10 +117,32 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     Ok(ended?)
 }
 
+/// Returns the server of the API server's requests.
+fn service(
+    settings: &OzConfiguration,
+    namespace: &str,
+    listener: TcpListener,
+    door: Door,
+) -> TlsService {
+    TlsService {
+        fingerprint: names::GATE.to_owned(),
+        namespace: namespace.to_owned(),
+        config_map: names::GATE_CA.to_owned(),
+        names: config::certificate_names(settings, namespace),
+        certificates: certificates(),
+        limits: limits(settings.gate.max_sessions),
+        // The gate has waited before this, with the sessions.
+        drain: Duration::ZERO,
+        listener,
+        router: router(Arc::new(door)),
+        clients: Clients::FrontProxy,
+    }
+}
+
 /// Watches the keys: seals of a changed key are read from then on.
 fn watch_keys(
     runtime: &mut Runtime,
-    args: &Args,
+    (args, settings): (&Args, &OzConfiguration),
     trail: &Trail,
     clock: &ServerClock,
     (keys, grants): (Keys, Arc<Grants>),
@@ -125,7 +150,8 @@ fn watch_keys(
     let (client, namespace) = (runtime.client().clone(), &args.common.namespace);
     let changed = move || grants.keys_changed();
     let watch = SealKeyWatch::new(&client, namespace, (OWNER, keys), trail.clone(), changed);
-    let rotation = SealKeyRotation::new(&client, clock.clone(), namespace, OWNER, &args.seal_keys);
+    let life = settings.access.signing_key_life.0;
+    let rotation = SealKeyRotation::new(&client, clock.clone(), namespace, OWNER, life);
     runtime.task("signing key watch", Everyone, watch).task(
         "signing key rotation",
         Everyone,
@@ -147,12 +173,14 @@ fn probes(runtime: &mut Runtime, address: Address) -> anyhow::Result<Option<Sock
 /// Returns the places that recordings go to, if any; records the recordings that an earlier process left in the audit
 /// trail.
 async fn recordings(
-    args: &RecordingArgs,
+    settings: &OzConfiguration,
     metrics: &Metrics,
     trail: &Trail,
     clock: &ServerClock,
 ) -> anyhow::Result<Option<Recordings>> {
-    let Some((options, storage)) = args.open(&metrics.spool)? else {
+    let secrets = &settings.installation.secrets;
+    let opened = config::open(&settings.gate.recordings, secrets, &metrics.spool)?;
+    let Some((options, storage)) = opened else {
         return Ok(None);
     };
     let (spool, left) = Spool::start(options, storage.clone()).await?;
@@ -168,16 +196,24 @@ async fn recordings(
 }
 
 /// Starts the checks that every oz process runs in addition to its work.
-fn watch_ourselves(runtime: &mut Runtime, args: &Args, trail: &Trail, clock: ServerClock) {
+fn watch_ourselves(
+    runtime: &mut Runtime,
+    (args, loaded): (&Args, &Loaded),
+    trail: &Trail,
+    clock: ServerClock,
+) {
     let common = &args.common;
     let (client, namespace) = (runtime.client().clone(), &common.namespace);
     let warnings = Warnings::new(client, REGISTRATION, namespace, &common.replica);
     let audit_key = AuditKeyWatch {
         trail: trail.clone(),
     };
-    let audit_rotation = KeyRotation::new(trail, &args.audit);
+    let audit_rotation = KeyRotation::new(trail, &loaded.configuration.audit);
     let clock_alarm = ClockAlarm::new(clock, names::GATE, &common.replica, warnings);
+    let config_watch = ConfigWatch::new(&args.config, loaded, Component::Gate);
+    config_watch.register(&mut runtime.registry());
     runtime
+        .task("configuration watch", Everyone, config_watch)
         .task("audit key watch", Everyone, audit_key)
         .task("audit key rotation", Everyone, audit_rotation)
         .task("clock alarm", Everyone, clock_alarm);

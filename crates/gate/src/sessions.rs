@@ -72,11 +72,11 @@ impl Sessions {
         let message = if theirs >= self.most_per_user {
             format!(
                 "{user} has {theirs} sessions open, which is as many as one user may have \
-                 (--max-sessions-per-user); close one"
+                 (gate.maxSessionsPerUser); close one"
             )
         } else if open.all >= self.most {
             format!(
-                "{} sessions are open, which is as many as the gate takes (--max-sessions); try again later",
+                "{} sessions are open, which is as many as the gate takes (gate.maxSessions); try again later",
                 open.all
             )
         } else {
@@ -161,7 +161,11 @@ mod tests {
         );
         let _third = sessions.take("bob").unwrap();
         let full = sessions.take("carol").unwrap_err();
-        assert!(full.message.contains("--max-sessions)"), "{}", full.message);
+        assert!(
+            full.message.contains("gate.maxSessions)"),
+            "{}",
+            full.message
+        );
         drop(first);
         assert!(sessions.take("carol").is_ok());
     }

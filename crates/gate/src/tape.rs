@@ -376,7 +376,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::spool::{Spool, SpoolMeters, SpoolOptions};
-    use crate::storage::{S3Args, Storage};
+    use crate::storage::{S3Options, Storage};
 
     /// Creates a spool of the given capacity, its storage, and a recorder of all data.
     pub(crate) async fn place(
@@ -385,7 +385,7 @@ pub(crate) mod tests {
     ) -> (Arc<Spool>, Storage, Recorder, SessionKey) {
         let key = SessionKey::read("default/mine/s-1").unwrap();
         let url = format!("file://{}/store", directory.display());
-        let storage = Storage::new(&url, &S3Args::default()).unwrap();
+        let storage = Storage::new(&url, &S3Options::default()).unwrap();
         let options = SpoolOptions {
             directory: directory.join("spool"),
             limit,
@@ -575,7 +575,7 @@ pub(crate) mod tests {
             tape.said(false, piece(STDOUT, &[b'x'; 3 << 20]));
         }
         let why = tape.broken().await;
-        assert!(why.contains("--recording-spool-bytes"), "{why}");
+        assert!(why.contains("gate.recordings.spool.mebibytes"), "{why}");
         tape.room().await;
         let ended = writer.end("over").await.unwrap();
         assert_eq!(ended.broken, Some(why));

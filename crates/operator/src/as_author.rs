@@ -1,7 +1,7 @@
 //! The check whether the API server and its admission would let the author of a template create the
 //! pod that oz is about to create for a requester: the operator creates it as the author, in a dry
-//! run. This requires the right to impersonate, which is as powerful as any other right; so it is a
-//! flag.
+//! run. This requires the right to impersonate, which is as powerful as any other right; so it is
+//! an option (operator.impersonateAuthors).
 
 use std::time::Duration;
 

@@ -81,7 +81,7 @@ impl Emergencies {
         let Some(records) = &shared.records else {
             return Err(Failure::invalid(
                 "ReviewsUnavailable",
-                "the operator runs with --audit-objects=false: an emergency is reviewed by its record in the \
+                "the operator runs with audit.objects: false: an emergency is reviewed by its record in the \
                  cluster, and there is none; ask without spec.emergency",
             ));
         };

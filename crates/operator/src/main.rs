@@ -41,15 +41,16 @@ mod waiting_bindings;
 mod workload;
 
 use clap::Parser;
+use oz_config::Component;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     // Before any connection, which requires a cryptography provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = args::Args::parse();
-    args.common.start_logging()?;
+    let config = args.config.start(&args.common, Component::Operator)?;
     match &args.task {
-        None => run::run(args).await,
+        None => run::run(args, config).await,
         Some(args::Task::Check) => canary::check(&args.common).await,
         Some(args::Task::Uninstall(options)) => uninstall::run(&args.common, options).await,
     }

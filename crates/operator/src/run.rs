@@ -1,20 +1,20 @@
 //! The assembly of the operator from its components.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::SignedDuration;
 use kube::{Client, Config, Resource};
 use oz_api::composite::CompositeController;
 use oz_api::rego::RegoController;
-use oz_api::{labels, names};
+use oz_api::{ExecAccessRequest, PodAccessRequest, labels, names};
 use oz_audit::{
     AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Trail, WriterVouching, seal_keys,
 };
 use oz_composites::declared::KindName;
 use oz_composites::supervise::{self, Composites};
 use oz_composites::{Accounts, guard};
+use oz_config::{Component, ConfigWatch, Loaded, OzConfiguration};
 use oz_core::access::exec::ExecAccess;
 use oz_core::access::kind::Kind as AccessKind;
 use oz_core::access::pod::PodAccess;
@@ -26,6 +26,7 @@ use oz_core::policies::Installation;
 use oz_core::transient::{Kind, Policy, Transient};
 use oz_core::{for_each_kind, sessions, tickets};
 use oz_engine::{Engine, Signal};
+use oz_gating::registration::GateService;
 use oz_runtime::Who::{Everyone, Leader};
 use oz_runtime::{
     AsText, ClockAlarm, Election, Keep, Listen, Recorder, Runtime, Selection, ServerClock, Store,
@@ -67,9 +68,13 @@ use crate::workload::Workloads;
 const OWNER: Owner = Owner::Operator;
 
 /// Runs until a signal, or until the loss of a required component.
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: Args, mut loaded: Loaded) -> anyhow::Result<()> {
+    if let Some(minutes) = args.template_reconciliation_interval {
+        let operator = &mut loaded.configuration.operator;
+        operator.template_reconciliation_interval = minutes;
+    }
     let shutdown = shutdown_on_signal()?;
-    let common = &args.common;
+    let (common, settings) = (&args.common, &loaded.configuration);
     let config = common.config(names::OPERATOR).await?;
     let (client, clock) = oz_runtime::client(config.clone())?;
     let keys = seal_keys(&client, &common.namespace, OWNER).await?;
@@ -80,14 +85,20 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         namespace,
         names::OPERATOR,
         replica,
-        &args.audit,
+        &loaded,
     )
     .await?;
     let operator = Operator {
-        tickets: TicketChecks::new(args.tickets.as_deref(), clock.clone())?,
+        tickets: TicketChecks::new(
+            &settings.tickets,
+            &settings.installation.secrets,
+            clock.clone(),
+        )?,
         role_names: RoleNames::default(),
         warnings: Warnings::new(client.clone(), labels::OZ, namespace, replica),
         args: &args,
+        loaded: &loaded,
+        settings,
         config: config.clone(),
         client,
         clock,
@@ -96,11 +107,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     };
     let mut engine = operator.engine();
     let owners = operator.controllers(&mut engine);
-    if args.composites.composites {
+    if settings.composites.enabled {
         operator.composites(&mut engine, config)?;
     }
-    if args.harness.harness {
-        crate::harness::controllers(&mut engine, &args, &operator.keys)?;
+    if settings.harness.enabled {
+        crate::harness::controllers(&mut engine, settings, namespace, &operator.keys);
     }
     operator.tasks(engine.runtime(), owners)?;
     let ended = engine.run(shutdown).await;
@@ -111,6 +122,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 /// The common components of the process.
 struct Operator<'a> {
     args: &'a Args,
+    loaded: &'a Loaded,
+    settings: &'a OzConfiguration,
     config: Config,
     client: Client,
     clock: ServerClock,
@@ -124,10 +137,11 @@ struct Operator<'a> {
 impl Operator<'_> {
     /// Creates the engine, without controllers and tasks.
     fn engine(&self) -> Engine {
-        let (args, common) = (self.args, &self.args.common);
+        let (args, settings) = (self.args, self.settings);
+        let common = &args.common;
         let mut runtime = Runtime::new(labels::OZ, self.client.clone(), self.clock.clone());
         self.trail.register(&mut runtime.registry());
-        runtime.feeds().restrict(args.access_namespaces.clone());
+        runtime.feeds().restrict(settings.access.namespaces.clone());
         let (namespace, replica) = (&common.namespace, &common.replica);
         runtime.election(if args.leader_elect {
             Election::lease(namespace, names::LEASE, replica)
@@ -141,11 +155,11 @@ impl Operator<'_> {
         }
         let mut engine = Engine::new(runtime);
         engine
-            .concurrency(usize::from(args.workers))
+            .concurrency(usize::from(settings.operator.workers))
             .sink(self.trail.clone());
         self.tickets.register(&mut engine.runtime().registry());
         engine.port(tickets::PORT, self.tickets.clone());
-        if args.cut_sessions {
+        if settings.operator.cut_sessions {
             let (client, clock) = (self.client.clone(), self.clock.clone());
             let scripts = Scripts::new(client, clock, self.trail.clone());
             engine.port(sessions::PORT, scripts);
@@ -159,7 +173,8 @@ impl Operator<'_> {
     fn controllers(&self, engine: &mut Engine) -> Owners {
         let mut owners = Owners::default();
         let parts = Parts {
-            args: self.args,
+            settings: self.settings,
+            namespace: &self.args.common.namespace,
             keys: &self.keys,
             workloads: Arc::new(Workloads::default()),
             role_names: self.role_names.clone(),
@@ -167,10 +182,15 @@ impl Operator<'_> {
             tickets: self.tickets.clone(),
         };
         exec(engine, &parts, &mut owners);
-        if self.args.pod_access {
+        if self.settings.access.pods {
             pods(engine, &parts, &mut owners);
         }
-        bindings(engine, self.args, &self.keys, &mut owners);
+        bindings(
+            engine,
+            (self.settings, &self.args.common.namespace),
+            &self.keys,
+            &mut owners,
+        );
         let policies = engine.runtime().feeds().store();
         engine.controller(AccessPolicyStatus, AccessPolicies { policies });
         owners
@@ -178,27 +198,27 @@ impl Operator<'_> {
 
     /// Adds the controllers for composites.
     fn composites(&self, engine: &mut Engine, config: Config) -> anyhow::Result<()> {
-        let args = &self.args.composites;
-        let account = args.composite_account.clone();
+        let (settings, namespace) = (&self.settings.composites, &self.args.common.namespace);
+        let account = self.settings.composite_account(namespace);
         let accounts = Accounts {
-            default: account.context("--composites needs --composite-account")?,
-            others: args.composite_accounts.clone(),
+            default: account.context("composites.enabled needs composites.account")?,
+            others: settings.accounts.clone(),
         };
         let api_servers = config.cluster_url.host().and_then(|host| host.parse().ok());
-        let webhooks = Webhooks::new(&args.hook_address, api_servers.into_iter().collect())?;
+        let webhooks = Webhooks::new(&settings.hook_addresses, api_servers.into_iter().collect())?;
         let feeds = engine.runtime().feeds().clone();
-        let policies = Arc::new(Policies::new(&args.policy_namespaces, &feeds));
+        let policies = Arc::new(Policies::new(&settings.policy_namespaces, &feeds));
         let (reports, told) = (Reports::default(), Signal::default());
         let runs = Arc::new(Runs {
             policies: Arc::clone(&policies),
             controllers: engine.controllers().clone(),
             config,
             keys: self.keys.clone(),
-            bindable: self.args.transient.policy(&self.args.common.namespace),
+            bindable: self.settings.policy(namespace),
             judge: self.client.clone(),
             webhooks,
-            most: args.max_composites,
-            adopt_as_original: args.adopt_as_original.clone(),
+            most: settings.max,
+            adopt_as_original: settings.adopt_as_original.clone(),
             identities: Mutex::default(),
             told: told.clone(),
             reports: reports.clone(),
@@ -207,7 +227,7 @@ impl Operator<'_> {
         engine.port(supervise::PORT, RunsPort(Arc::clone(&runs)));
         engine.port(guard::PORT, ReportsPort { reports, told });
         let mut natively = Vec::new();
-        if self.args.transient.serve_example_com {
+        if self.settings.transient.serve_example_com {
             for_each_kind!(published K => { natively.push(KindName::of::<K>()) });
         }
         let definitions = feeds.store_with(Selection::default().metadata_only());
@@ -218,7 +238,7 @@ impl Operator<'_> {
             runs: Arc::clone(&runs),
             policies: Arc::clone(&policies),
         };
-        let selected = || args.composite_selector.iter().cloned();
+        let selected = || settings.selector.clone();
         let regos = Composites::new(accounts.clone(), natively.clone()).selecting(selected());
         engine.controller(regos, surveys);
         let surveys = Surveys {
@@ -241,7 +261,10 @@ impl Operator<'_> {
         let reviews = self.reviews(runtime);
         let canary = self.canary(runtime);
         self.past_expiry(runtime);
+        let config_watch = ConfigWatch::new(&self.args.config, self.loaded, Component::Operator);
+        config_watch.register(&mut runtime.registry());
         runtime
+            .task("configuration watch", Everyone, config_watch)
             .task("sweep", Leader, sweeper)
             .task("retention", Leader, retention)
             .task("approval retention", Leader, approval_retention)
@@ -258,12 +281,12 @@ impl Operator<'_> {
             .task("audit key watch", Everyone, self.audit_key_watch())
             .task("canary", Everyone, canary)
             .task("clock alarm", Everyone, self.clock_alarm());
-        if let Some(service) = &self.args.gate_service {
+        if let Some(service) = self.gate_service() {
             let (feeds, namespace) = (runtime.feeds(), &self.args.common.namespace);
-            let registration = GateRegistration::new(&self.client, feeds, namespace, service);
+            let registration = GateRegistration::new(&self.client, feeds, namespace, &service);
             runtime.task("gate registration", Leader, registration);
         }
-        if !self.args.policies.is_empty() {
+        if self.settings.installation.policies {
             let alarm = self.policy_alarm(runtime)?;
             let role_names = self.role_names_lock(runtime)?;
             runtime.task("policy alarm", Everyone, alarm).task(
@@ -281,7 +304,7 @@ impl Operator<'_> {
         let mut past = PastExpiry::new(Arc::new(self.clock.clone()));
         for_each_kind!(requests R => { past.requests(kept::requests::<R>(feeds)) });
         for_each_kind!(bindings B => { past.bindings(kept::bindings::<B>(feeds)) });
-        if self.args.transient.serve_example_com {
+        if self.settings.transient.serve_example_com {
             for_each_kind!(published B => { past.bindings(kept::bindings::<B>(feeds)) });
         }
         runtime.registry().register_collector(Box::new(past));
@@ -294,9 +317,9 @@ impl Operator<'_> {
             keys: self.keys.clone(),
             trail: self.trail.clone(),
             owners,
-            namespaces: self.args.access_namespaces.clone(),
+            namespaces: self.settings.access.namespaces.clone(),
             warnings: self.warnings.clone(),
-            interval: Duration::from_secs(self.args.sweep_interval),
+            interval: self.settings.operator.sweep_interval.0.unsigned_abs(),
             counted: Counted::register(&mut runtime.registry()),
         }
     }
@@ -312,8 +335,8 @@ impl Operator<'_> {
             client: self.client.clone(),
             clock: Arc::new(self.clock.clone()),
             trail: self.trail.clone(),
-            keep: self.args.audit_retention,
-            most: self.args.audit_max_events,
+            keep: self.settings.audit.retention.0,
+            most: self.settings.audit.max_events,
             namespace: self.args.common.namespace.clone(),
             reaped,
         }
@@ -344,7 +367,7 @@ impl Operator<'_> {
 
     /// Returns the audit records of emergencies, if audit records are written into the cluster.
     fn emergencies_on_record(&self, runtime: &Runtime) -> Option<Store<AuditEvent>> {
-        let in_cluster = self.args.audit.has_objects();
+        let in_cluster = self.settings.audit.objects;
         in_cluster.then(|| runtime.feeds().store_with(reviews::emergencies()))
     }
 
@@ -361,7 +384,7 @@ impl Operator<'_> {
     fn reviews(&self, runtime: &Runtime) -> Reviews {
         let (replica, gauges) = (&self.args.common.replica, Gauges::default());
         gauges.register(&mut runtime.registry());
-        let in_cluster = self.args.audit.has_objects();
+        let in_cluster = self.settings.audit.objects;
         let openings = in_cluster.then(|| runtime.feeds().store_with(reviews::openings()));
         Reviews {
             client: self.client.clone(),
@@ -373,9 +396,9 @@ impl Operator<'_> {
                 .into_iter()
                 .chain(openings)
                 .collect(),
-            break_glass: self.args.break_glass_terms(),
+            break_glass: self.settings.break_glass_terms(),
             reviews: runtime.feeds().store(),
-            keep: self.args.audit_retention,
+            keep: self.settings.audit.retention.0,
             recorder: Recorder::new(self.client.clone(), labels::OZ, Some(replica)),
             gauges,
             gone: Mutex::default(),
@@ -383,7 +406,7 @@ impl Operator<'_> {
     }
 
     fn audit_key_rotation(&self) -> KeyRotation {
-        KeyRotation::new(&self.trail, &self.args.audit)
+        KeyRotation::new(&self.trail, &self.settings.audit)
     }
 
     fn audit_key_watch(&self) -> AuditKeyWatch {
@@ -394,8 +417,8 @@ impl Operator<'_> {
 
     fn signing_key_rotation(&self) -> SealKeyRotation {
         let namespace = &self.args.common.namespace;
-        let (clock, args) = (self.clock.clone(), &self.args.seal_keys);
-        SealKeyRotation::new(&self.client, clock, namespace, OWNER, args)
+        let (clock, life) = (self.clock.clone(), self.settings.access.signing_key_life.0);
+        SealKeyRotation::new(&self.client, clock, namespace, OWNER, life)
     }
 
     fn signing_key_watch(&self) -> SealKeyWatch {
@@ -430,17 +453,26 @@ impl Operator<'_> {
 
     fn installation(&self) -> Installation {
         Installation {
-            name: self.args.policies.clone(),
+            name: self.settings.installation.name.clone(),
             namespace: self.args.common.namespace.clone(),
-            break_glass: self.args.break_glass.break_glass_groups.clone(),
-            harness: self.args.harness.harness,
-            composites: self.args.composites.composites,
+            break_glass: self.settings.webhook.break_glass_groups.clone(),
+            harness: self.settings.harness.enabled,
+            composites: self.settings.composites.enabled,
         }
+    }
+
+    /// Returns the gate's Service, if the operator maintains the APIService that names it.
+    fn gate_service(&self) -> Option<GateService> {
+        let gate = &self.settings.gate;
+        (gate.enabled && gate.withdraw).then(|| GateService {
+            name: self.settings.installation.of("gate"),
+            port: gate.service.port.get().into(),
+        })
     }
 
     fn role_names_lock(&self, runtime: &Runtime) -> anyhow::Result<RoleNamesLock> {
         let own = &self.args.common.namespace;
-        let namespace = self.args.access_namespaces.first().unwrap_or(own);
+        let namespace = self.settings.access.namespaces.first().unwrap_or(own);
         let lock = RoleNamesLock::new(
             &self.client,
             &self.role_names,
@@ -463,9 +495,23 @@ impl Operator<'_> {
     }
 }
 
+/// Returns the kinds of requests for access that are served.
+fn access_kinds(settings: &OzConfiguration) -> Vec<String> {
+    let pod = settings.access.pods.then(|| PodAccessRequest::kind(&()));
+    let kinds = [ExecAccessRequest::kind(&())].into_iter().chain(pod);
+    kinds.map(std::borrow::Cow::into_owned).collect()
+}
+
+/// Returns the interval between two checks of a template's target.
+fn template_interval(settings: &OzConfiguration) -> SignedDuration {
+    let minutes = settings.operator.template_reconciliation_interval.max(1);
+    SignedDuration::from_mins(minutes.into())
+}
+
 /// The common components of both kinds of access.
 struct Parts<'a> {
-    args: &'a Args,
+    settings: &'a OzConfiguration,
+    namespace: &'a str,
     keys: &'a Keys,
     workloads: Arc<Workloads>,
     role_names: RoleNames,
@@ -476,7 +522,8 @@ struct Parts<'a> {
 /// Adds access to running pods.
 fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let Parts {
-        args,
+        settings,
+        namespace,
         keys,
         workloads,
         role_names,
@@ -494,8 +541,8 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let (approvals, locks) = (feeds.store(), feeds.store());
     access::<ExecAccess>(owners, &requests);
     role_names.of::<ExecAccess>(&requests);
-    let probes = Probes::new(args.cut_sessions);
-    let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
+    let probes = Probes::new(settings.operator.cut_sessions);
+    let interval = template_interval(settings);
     engine.controller(
         ExecTemplate { interval },
         ExecTemplates {
@@ -504,7 +551,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             probes: probes.clone(),
         },
     );
-    let exec = args.settings().exec_access((*keys).clone());
+    let exec = settings.settings(namespace).exec_access((*keys).clone());
     engine.controller(
         exec.clone(),
         ExecRequests {
@@ -512,7 +559,7 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             requests,
             stamps: Stamps::default(),
             role_names: role_names.clone(),
-            access_kinds: args.access_kinds(),
+            access_kinds: access_kinds(settings),
             templates,
             approvals,
             locks,
@@ -536,7 +583,8 @@ fn access<K: AccessKind>(owners: &mut Owners, requests: &Store<K::Request>) {
 /// Adds the controllers for dedicated pods.
 fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let Parts {
-        args,
+        settings,
+        namespace,
         keys,
         workloads,
         role_names,
@@ -548,7 +596,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let (approvals, locks) = (feeds.store(), feeds.store());
     access::<PodAccess>(owners, &requests);
     role_names.of::<PodAccess>(&requests);
-    let interval = SignedDuration::from_mins(args.template_reconciliation_interval.max(1).into());
+    let interval = template_interval(settings);
     engine.controller(
         PodTemplate { interval },
         PodTemplates {
@@ -556,7 +604,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             workloads: Arc::clone(workloads),
         },
     );
-    let access = args.settings().pod_access((*keys).clone());
+    let access = settings.settings(namespace).pod_access((*keys).clone());
     engine.controller(
         access.clone(),
         PodRequests {
@@ -564,7 +612,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
             requests,
             stamps: Stamps::default(),
             role_names: role_names.clone(),
-            access_kinds: args.access_kinds(),
+            access_kinds: access_kinds(settings),
             templates,
             approvals,
             locks,
@@ -578,17 +626,22 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
 
 /// Adds transient bindings. If no role may be bound, no new binding is created: but existing
 /// bindings must end, and deleted objects must be removed.
-fn bindings(engine: &mut Engine, args: &Args, keys: &Keys, owners: &mut Owners) {
-    let policy = args.transient.policy(&args.common.namespace);
+fn bindings(
+    engine: &mut Engine,
+    (settings, namespace): (&OzConfiguration, &str),
+    keys: &Keys,
+    owners: &mut Owners,
+) {
+    let policy = settings.policy(namespace);
     let mut waiting = WaitingBindings::default();
     let feeds = engine.runtime().feeds();
     for_each_kind!(bindings K => { waiting.add::<K>(feeds) });
-    if args.transient.serve_example_com {
+    if settings.transient.serve_example_com {
         for_each_kind!(published K => { waiting.add::<K>(feeds) });
     }
     let terms = (keys, &policy, &waiting);
     for_each_kind!(bindings K => { binding::<K>(engine, terms, owners) });
-    if args.transient.serve_example_com {
+    if settings.transient.serve_example_com {
         for_each_kind!(published K => { binding::<K>(engine, terms, owners) });
     }
 }

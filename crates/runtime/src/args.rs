@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tracing::Metadata;
@@ -33,13 +33,9 @@ pub struct Common {
     #[arg(long, env = "POD_NAME", default_value = "oz-0", value_name = "NAME")]
     pub replica: String,
 
-    /// What is logged, as in `info` or `info,oz_engine=debug`.
-    #[arg(long, env = "OZ_LOG", default_value = "info", value_name = "FILTER")]
-    pub log: String,
-
-    /// How it is logged, on standard error.
-    #[arg(long, env = "OZ_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
+    /// Filter of the log, such as `info` or `info,oz_engine=debug`, instead of the configured one.
+    #[arg(long, env = "OZ_LOG", value_name = "FILTER")]
+    pub log: Option<String>,
 
     #[command(flatten)]
     zap: Zap,
@@ -73,7 +69,7 @@ fn is_without_bodies(metadata: &Metadata<'_>) -> bool {
 }
 
 /// How logs are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// One line of text for people.
     Text,
@@ -82,15 +78,17 @@ pub enum LogFormat {
 }
 
 impl Common {
-    /// Starts logging on standard error; standard output is for audit records.
+    /// Starts logging on standard error; standard output is for audit records. `filter` applies unless the flag
+    /// replaces it.
     ///
     /// # Errors
     /// When the filter does not parse.
-    pub fn start_logging(&self) -> anyhow::Result<()> {
-        let filter = EnvFilter::try_new(&self.log)
-            .with_context(|| format!("failed to read --log {}", self.log))?;
+    pub fn start_logging(&self, filter: &str, format: LogFormat) -> anyhow::Result<()> {
+        let filter = self.log.as_deref().unwrap_or(filter);
+        let filter = EnvFilter::try_new(filter)
+            .with_context(|| format!("failed to read the log filter {filter}"))?;
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-        let lines = match self.log_format {
+        let lines = match format {
             LogFormat::Json => lines.json().boxed(),
             LogFormat::Text => lines
                 .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))

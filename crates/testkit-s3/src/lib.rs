@@ -5,7 +5,7 @@ mod backend;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -79,7 +79,7 @@ pub struct ObjectStore {
     shared: Arc<Shared>,
     service: S3Service,
     address: SocketAddr,
-    credentials: TempDir,
+    secrets: TempDir,
     server: JoinSet<()>,
 }
 
@@ -97,9 +97,10 @@ impl ObjectStore {
             shared,
             service: builder.build(),
             address: listener.local_addr()?,
-            credentials: TempDir::new()?,
+            secrets: TempDir::new()?,
             server: JoinSet::new(),
         };
+        std::fs::create_dir(store.credentials())?;
         store.sets("access-key-id", &format!("{KEY}\n"))?;
         store.sets("secret-access-key", &format!("{SECRET}\n"))?;
         store.serve(listener);
@@ -114,8 +115,14 @@ impl ObjectStore {
 
     /// Returns a directory with the keys with which clients sign requests, one per file.
     #[must_use]
-    pub fn credentials(&self) -> &Path {
-        self.credentials.path()
+    pub fn credentials(&self) -> PathBuf {
+        self.secrets().join("recordings")
+    }
+
+    /// Returns the directory of Secrets of a gate that uses the store.
+    #[must_use]
+    pub fn secrets(&self) -> &Path {
+        self.secrets.path()
     }
 
     /// Writes one of the files of [`ObjectStore::credentials`].

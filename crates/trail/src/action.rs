@@ -26,7 +26,8 @@ use serde::{Deserialize, Serialize};
 )]
 #[strum(ascii_case_insensitive)]
 pub enum Action {
-    /// A process started a new chain. Signed; the record names the chains that were known at that time.
+    /// A process started a new chain. Signed; the record names the chains that were known at that time, the digest of
+    /// the configuration, and the values that flags set instead of it.
     #[default]
     WriterStarted,
     /// The webhook admitted a request.

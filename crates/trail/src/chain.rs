@@ -124,6 +124,18 @@ impl Chain {
     /// that none of these can disappear as a whole.
     #[must_use]
     pub fn begin(writer: Writer, now: Timestamp, known: &[Head], key: &AuditKey) -> (Self, Entry) {
+        Self::begin_with(writer, now, known, &[], key)
+    }
+
+    /// Begins a chain like [`Self::begin`]; its first record has further details.
+    #[must_use]
+    pub fn begin_with(
+        writer: Writer,
+        now: Timestamp,
+        known: &[Head],
+        details: &[(&str, String)],
+        key: &AuditKey,
+    ) -> (Self, Entry) {
         let mut record = Record::about(
             now,
             Action::WriterStarted,
@@ -133,6 +145,9 @@ impl Chain {
             format!("{} of {} writes", writer.replica, writer.component),
         )
         .detail("publicKey", key.public());
+        for (name, value) in details {
+            record = record.detail(name, value.clone());
+        }
         for head in known {
             record = record.detail(&head.detail_name(), head.detail_value());
         }

@@ -28,7 +28,7 @@ impl PruneOrder {
 /// The reason for shortening the trail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shortening {
-    /// There are more events than `--audit-max-events`.
+    /// There are more events than `audit.maxEvents`.
     TooMany {
         /// The number of events that exist.
         events: u64,

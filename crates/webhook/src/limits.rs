@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::Rejection;
 use oz_api::{Phase, RequestStatus, labels};
+use oz_config::RequestLimits;
 use parking_lot::Mutex;
 
 use crate::connect::Grants;
@@ -17,40 +17,6 @@ use crate::connect::Grants;
 /// The period for which a request counts that this replica admitted and that the watch has not
 /// shown yet. A request that was never stored counts for the same period.
 pub(crate) const UNSEEN: SignedDuration = SignedDuration::from_secs(5);
-
-/// The most requests there may be. 0 is no limit.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct RequestLimits {
-    /// How many requests of one user may wait to be granted at a time, in one namespace; 0 for any
-    /// number.
-    #[arg(long, default_value_t = 20, value_name = "COUNT")]
-    pub(crate) max_waiting_requests: usize,
-
-    /// How many granted requests one user may have at a time, in one namespace; 0 for any number.
-    #[arg(long, default_value_t = 20, value_name = "COUNT")]
-    pub(crate) max_active_requests: usize,
-
-    /// How many requests may wait or be granted at a time in one namespace, of all users; 0 for any
-    /// number.
-    #[arg(long, default_value_t = 200, value_name = "COUNT")]
-    pub(crate) max_namespace_requests: usize,
-
-    /// How many requests of one user that are over may still be there, in one namespace; 0 for any
-    /// number. They go by themselves after --keep-finished of the operator.
-    #[arg(long, default_value_t = 200, value_name = "COUNT")]
-    pub(crate) max_finished_requests: usize,
-}
-
-impl Default for RequestLimits {
-    fn default() -> Self {
-        Self {
-            max_waiting_requests: 20,
-            max_active_requests: 20,
-            max_namespace_requests: 200,
-            max_finished_requests: 200,
-        }
-    }
-}
 
 /// A request that a user tries to create.
 pub(crate) struct Asking<'a> {
@@ -144,7 +110,7 @@ impl RequestCounter {
                     counts.add(theirs, live(metadata, status));
                 }
             });
-        self.limits.hold(asking, counts)?;
+        hold(self.limits, asking, counts)?;
         if !dry_run {
             let one = Admitted {
                 user: asking.user.to_owned(),
@@ -157,48 +123,47 @@ impl RequestCounter {
     }
 }
 
-impl RequestLimits {
-    fn hold(&self, asking: &Asking<'_>, counts: Counts) -> Result<(), Rejection> {
-        let Asking {
-            user, namespace, ..
-        } = asking;
-        let full = |count: usize, most: usize| most > 0 && count >= most;
-        let (count, what, next, flag) = if full(counts.waiting, self.max_waiting_requests) {
-            (
-                counts.waiting,
-                format!("requests of {user}'s wait to be granted in namespace {namespace}"),
-                "delete some that are not needed, or have what they wait for seen to",
-                "--max-waiting-requests",
-            )
-        } else if full(counts.active, self.max_active_requests) {
-            (
-                counts.active,
-                format!("requests of {user}'s are granted in namespace {namespace}"),
-                "delete some that are not needed any more: that ends their access",
-                "--max-active-requests",
-            )
-        } else if full(counts.namespace, self.max_namespace_requests) {
-            (
-                counts.namespace,
-                format!("requests wait or are granted in namespace {namespace}"),
-                "have some deleted that are not needed",
-                "--max-namespace-requests",
-            )
-        } else if full(counts.finished, self.max_finished_requests) {
-            (
-                counts.finished,
-                format!("requests of {user}'s are over and still there in namespace {namespace}"),
-                "delete them, or wait until they go by themselves",
-                "--max-finished-requests",
-            )
-        } else {
-            return Ok(());
-        };
-        Err(Rejection::forbidden(
-            "TooManyRequests",
-            format!("{count} {what}, which is as many as may be ({flag}); {next}"),
-        ))
-    }
+/// Checks whether one more request is within the limits.
+fn hold(limits: RequestLimits, asking: &Asking<'_>, counts: Counts) -> Result<(), Rejection> {
+    let Asking {
+        user, namespace, ..
+    } = asking;
+    let full = |count: usize, most: usize| most > 0 && count >= most;
+    let (count, what, next, field) = if full(counts.waiting, limits.waiting) {
+        (
+            counts.waiting,
+            format!("requests of {user}'s wait to be granted in namespace {namespace}"),
+            "delete some that are not needed, or have what they wait for seen to",
+            "webhook.limits.waiting",
+        )
+    } else if full(counts.active, limits.active) {
+        (
+            counts.active,
+            format!("requests of {user}'s are granted in namespace {namespace}"),
+            "delete some that are not needed any more: that ends their access",
+            "webhook.limits.active",
+        )
+    } else if full(counts.namespace, limits.namespace) {
+        (
+            counts.namespace,
+            format!("requests wait or are granted in namespace {namespace}"),
+            "have some deleted that are not needed",
+            "webhook.limits.namespace",
+        )
+    } else if full(counts.finished, limits.finished) {
+        (
+            counts.finished,
+            format!("requests of {user}'s are over and still there in namespace {namespace}"),
+            "delete them, or wait until they go by themselves",
+            "webhook.limits.finished",
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Rejection::forbidden(
+        "TooManyRequests",
+        format!("{count} {what}, which is as many as may be ({field}); {next}"),
+    ))
 }
 
 /// Returns the user that created the request. It is stamped, and immutable from then on.
@@ -225,7 +190,7 @@ mod tests {
             uid: "u",
             extends: None,
         };
-        let held = RequestLimits::default().hold(&asking, counts);
+        let held = hold(RequestLimits::default(), &asking, counts);
         held.err().map(|rejection| rejection.message)
     }
 
@@ -245,7 +210,7 @@ mod tests {
                     ..below
                 },
                 "20 requests of alice's wait to be granted in namespace shop, which is as many as \
-                 may be (--max-waiting-requests); delete some",
+                 may be (webhook.limits.waiting); delete some",
             ),
             (
                 Counts {
@@ -277,10 +242,10 @@ mod tests {
     #[test]
     fn zero_is_no_limit() {
         let limits = RequestLimits {
-            max_waiting_requests: 0,
-            max_active_requests: 0,
-            max_namespace_requests: 0,
-            max_finished_requests: 0,
+            waiting: 0,
+            active: 0,
+            namespace: 0,
+            finished: 0,
         };
         let asking = Asking {
             user: "alice",
@@ -294,7 +259,7 @@ mod tests {
             finished: 1_000,
             namespace: 1_000,
         };
-        assert!(limits.hold(&asking, counts).is_ok());
+        assert!(hold(limits, &asking, counts).is_ok());
     }
 
     #[test]

@@ -33,12 +33,13 @@ mod validate_template;
 mod watched;
 
 use clap::Parser;
+use oz_config::Component;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     // Before any connection, which requires a cryptography provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let args = args::Args::parse();
-    args.common.start_logging()?;
-    run::run(args).await
+    let config = args.config.start(&args.common, Component::Webhook)?;
+    run::run(args, config).await
 }

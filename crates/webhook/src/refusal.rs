@@ -115,7 +115,7 @@ pub(crate) fn served(namespaces: &[String], namespace: Option<&str>) -> Result<(
         "NamespaceNotServed",
         format!(
             "oz gives no access in namespace {namespace}: it serves {} only; ask an administrator to \
-             add the namespace (access.namespaces of the chart, --access-namespaces)",
+             add the namespace (access.namespaces of the configuration)",
             namespaces.join(", ")
         ),
     ))

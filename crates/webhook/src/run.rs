@@ -7,15 +7,14 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use oz_admission::{Manager, Observer, Upkeep};
 use oz_api::names::{self, REGISTRATION};
-use oz_audit::{
-    AuditArgs, AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Sink, Trail, seal_keys,
-};
+use oz_audit::{AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Sink, Trail, seal_keys};
+use oz_config::{Audit, Component, ConfigWatch, Loaded, OzConfiguration};
 use oz_core::access::seal::{Keys, Owner};
 use oz_runtime::Who::Everyone;
 use oz_runtime::{Clock, ClockAlarm, Runtime, Warnings, shutdown_on_signal};
 use oz_trail::{Action, Decision, Record};
 
-use crate::args::Args;
+use crate::args::{Args, endpoint, registration};
 use crate::attributed::Attributed;
 use crate::connect::{self, Connections, Grants};
 use crate::guard_copies::Copies;
@@ -26,9 +25,9 @@ use crate::limits::RequestCounter;
 const OWNER: Owner = Owner::Webhook;
 
 /// Runs until a signal, or until the loss of a required component.
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
-    let common = &args.common;
+    let (common, config) = (&args.common, &loaded.configuration);
     let Some(listener) = args.listen.0.map(bind).transpose()? else {
         bail!("failed to start: --listen says nowhere, but the API server must reach the hooks");
     };
@@ -42,27 +41,29 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         namespace,
         names::WEBHOOK,
         replica,
-        &args.audit,
+        &loaded,
     )
     .await?
-    .with_connections_per_minute(NonZeroU32::new(args.max_connections_per_minute));
+    .with_connections_per_minute(NonZeroU32::new(config.webhook.max_connections_per_minute));
 
     let mut manager = Manager::builder(client.clone(), REGISTRATION)
         .namespace(namespace)
         .identity(replica)
         .listener(listener)
-        .endpoint(args.endpoint(port))
-        .registration(args.registration())
-        .drain(args.drain)
+        .endpoint(endpoint(config, namespace, port))
+        .registration(registration(config))
+        .drain(config.webhook.drain.wait())
         .clock(clock.clone())
         .vouches_for_callers()
         .observer(observer(trail.clone(), clock.clone()));
-    let runs_composites = args.composite_account.is_some();
-    let parents = runs_composites.then(|| composites::parents(&mut manager));
+    let parents = config
+        .composites
+        .enabled
+        .then(|| composites::parents(&mut manager));
     let runtime = manager.runtime();
     trail.register(&mut runtime.registry());
     let grants = connect::watch(runtime, &keys);
-    let grounds = grounds(&args, runtime, &keys, &trail, &grants);
+    let grounds = grounds((config, namespace), runtime, &keys, &trail, &grants);
     let grounds = Grounds {
         parents: parents.unwrap_or_default(),
         ..grounds
@@ -76,51 +77,63 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         // Other keys verify the operator's seals from now on.
         move || grants.open_again(),
     );
-    let rotation = SealKeyRotation::new(&client, clock.clone(), namespace, OWNER, &args.seal_keys);
+    let life = config.access.signing_key_life.0;
+    let rotation = SealKeyRotation::new(&client, clock.clone(), namespace, OWNER, life);
     let clock_alarm = ClockAlarm::new(clock, names::WEBHOOK, replica, warnings);
+    let config_watch = ConfigWatch::new(&args.config, &loaded, Component::Webhook);
+    config_watch.register(&mut runtime.registry());
     runtime
+        .task("configuration watch", Everyone, config_watch)
         .task("signing key watch", Everyone, seal_keys)
         .task("signing key rotation", Everyone, rotation)
         .task("clock alarm", Everyone, clock_alarm);
-    signs(runtime, &trail, &args.audit);
+    signs(runtime, &trail, &config.audit);
     let feeds = manager.runtime().feeds().clone();
     for hook in hooks(&grounds, &feeds) {
         manager = manager.hook(hook);
     }
-    if let Some(file) = &args.client_ca {
-        let read = std::fs::read(file);
-        let pem = read.with_context(|| format!("failed to read --client-ca {}", file.display()))?;
+    if let Some(pem) = client_authorities(config)? {
         manager = manager.client_authority(pem);
     }
-    let mut probes = None;
-    if let Some(address) = args.health_probe_bind_address.0 {
-        let listener = bind(address)?;
-        probes = Some(listener.local_addr()?);
+    let listener = args.health_probe_bind_address.0.map(bind).transpose()?;
+    let probes = listener.as_ref().and_then(|it| it.local_addr().ok());
+    if let Some(listener) = listener {
         manager = manager.plain_listener(listener);
     }
     let manager = manager.build()?;
-    let shown = probes.map(tracing::field::display);
-    tracing::info!(port, probes = shown, operator = %grounds.operator, "serving the hooks");
+    let probes = probes.map(tracing::field::display);
+    tracing::info!(port, probes, operator = %grounds.operator, "serving the hooks");
     let ended = manager.run(shutdown.cancelled_owned()).await;
     trail.close().await;
     Ok(ended?)
 }
 
+/// Returns the authorities of the certificates that the API servers present, if they present any.
+fn client_authorities(config: &OzConfiguration) -> anyhow::Result<Option<Vec<u8>>> {
+    if config.webhook.client_ca.is_empty() {
+        return Ok(None);
+    }
+    let file = config.installation.secrets.join("client-ca/ca.crt");
+    let pem = std::fs::read(&file)
+        .with_context(|| format!("failed to read {} (webhook.clientCA)", file.display()))?;
+    Ok(Some(pem))
+}
+
 /// Adds the tasks that maintain the signing key of the trail.
-fn signs(runtime: &mut Runtime, trail: &Trail, args: &AuditArgs) {
+fn signs(runtime: &mut Runtime, trail: &Trail, audit: &Audit) {
     let watch = AuditKeyWatch {
         trail: trail.clone(),
     };
     runtime.task("audit key watch", Everyone, watch).task(
         "audit key rotation",
         Everyone,
-        KeyRotation::new(trail, args),
+        KeyRotation::new(trail, audit),
     );
 }
 
 /// Creates the data and components on which the hooks base their decisions.
 fn grounds(
-    args: &Args,
+    (config, namespace): (&OzConfiguration, &str),
     runtime: &mut Runtime,
     keys: &Keys,
     trail: &Trail,
@@ -133,33 +146,32 @@ fn grounds(
     let connections = Connections::new(
         grants.clone(),
         Arc::clone(&records),
-        args.audit_required,
+        config.webhook.audit_required,
         keys.clone(),
-        args.break_glass_review_window,
+        config.webhook.break_glass_review.window.0,
     );
     connections.register(&mut runtime.registry());
     copies.register(&mut runtime.registry());
-    let namespace = args.common.namespace.as_str();
     Grounds {
         keys: keys.clone(),
         words: Arc::default(),
-        counter: RequestCounter::new(args.limits, grants.clone()),
+        counter: RequestCounter::new(config.webhook.limits, grants.clone()),
         copies,
         connections,
-        break_glass: args.break_glass.break_glass_groups.clone(),
+        break_glass: config.webhook.break_glass_groups.clone(),
         records,
         namespace: namespace.into(),
-        served: args.access_namespaces.as_slice().into(),
-        operator: args.operator().into(),
-        policy: args.transient.policy(namespace),
-        serve_example_com: args.transient.serve_example_com,
-        composite_account: args.composite_account.clone(),
+        served: config.access.namespaces.as_slice().into(),
+        operator: config.installation.operator(namespace).into(),
+        policy: config.policy(namespace),
+        serve_example_com: config.transient.serve_example_com,
+        composite_account: config.composite_account(namespace),
         parents: Vec::new(),
-        policy_namespaces: args.policy_namespaces.clone(),
-        harness: args.harness,
-        webhook: args.webhook().into(),
-        broker: args.broker().into(),
-        gate: args.gate().into(),
+        policy_namespaces: config.composites.policy_namespaces.clone(),
+        harness: config.harness.enabled,
+        webhook: config.installation.webhook(namespace).into(),
+        broker: config.installation.broker(namespace).into(),
+        gate: config.installation.gate(namespace).into(),
     }
 }
 

@@ -40,7 +40,7 @@ impl Validate for AuditEventGuard {
             "AuditTrailReserved",
             format!(
                 "AuditEvents are written and deleted by oz alone ({}, {}, {}, {}); they go by themselves \
-                 when they are old enough (--audit-retention of the operator)",
+                 when they are old enough (audit.retention)",
                 self.operator, self.webhook, self.broker, self.gate
             ),
         ))

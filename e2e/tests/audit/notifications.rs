@@ -27,7 +27,7 @@ const SECRET_PATH: &str = "/services/T0/B0/nobody-logs-this";
 
 fn told(routes: &Value, allowed: &[&str]) -> Options {
     let told = json!({"routes": routes, "allowedHosts": allowed});
-    Options::default().flag(&format!("--notifications={told}"))
+    Options::default().set("notifications", told)
 }
 
 /// Returns the counter of a route, from the metrics of an operator.
@@ -80,26 +80,29 @@ impl Servers {
         [&self.chat, &self.alerts, &self.events]
     }
 
-    fn secret(&self, name: &str, text: &str) -> Result<String> {
-        let path = self.files.path().join(name);
-        fs::write(&path, text)?;
-        Ok(path.display().to_string())
+    /// Writes a key of the Secret of a route, and returns the route's reference to it.
+    fn secret(&self, route: &str, key: &str, text: &str) -> Result<Value> {
+        let directory = self.files.path().join("notifications").join(route);
+        fs::create_dir_all(&directory)?;
+        fs::write(directory.join(key), text)?;
+        Ok(json!({"name": route, key: key}))
     }
 
     fn routes(&self) -> Result<Value> {
-        let url = self.secret("url", &self.chat.url(SECRET_PATH))?;
         Ok(json!([
             {
-                "name": "chat", "format": "Slack", "urlFile": url,
+                "name": "chat", "format": "Slack",
+                "secret": self.secret("chat", "url", &self.chat.url(SECRET_PATH))?,
                 "events": ["ApprovalRequested", "AccessGranted"],
             },
             {
                 "name": "alerts", "format": "Alertmanager", "url": self.alerts.url("/api/v2/alerts"),
-                "tokenFile": self.secret("token", TOKEN)?, "events": ["AccessGranted", "AccessRevoked"],
+                "secret": self.secret("alerts", "token", TOKEN)?,
+                "events": ["AccessGranted", "AccessRevoked"],
             },
             {
                 "name": "events", "url": self.events.url("/"),
-                "signingKeyFile": self.secret("key", KEY)?,
+                "secret": self.secret("events", "signingKey", KEY)?,
                 "events": ["ApprovalRequested", "ApprovalGiven", "AccessGranted", "AccessRevoked"],
                 "namespaces": ["told-*"],
             },
@@ -183,7 +186,8 @@ async fn failing_notification_servers_delay_no_access_and_get_messages_later() -
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let servers = Servers::start().await?;
-    let both = told(&servers.routes()?, &["127.0.0.1"]);
+    let both = told(&servers.routes()?, &["127.0.0.1"])
+        .set("installation.secrets", servers.files.path().display());
     let mut system = System::start_as(cluster, &both, &both).await?;
     let scene = Scene::set(cluster, "told").await?;
     access_comes_and_goes(&scene).await?;

@@ -166,7 +166,7 @@ async fn killed_again_and_again_each_run_ends_once_and_workspaces_are_free() -> 
     clean(cluster).await?;
     let (runs, kills) = scaled((20, 12), (500, 200));
     install_harness(cluster)?;
-    let webhook = Webhook::start(cluster, &Options::default().flag("--harness")).await?;
+    let webhook = Webhook::start(cluster, &Options::default().harness()).await?;
     apply(cluster, "deploy/policies/harness")?;
     let scene = Scene::empty(cluster, "runs").await?;
     let mut auditor = Auditor::pinning(&scene.admin).await?;

@@ -103,7 +103,7 @@ async fn unavailable_collector_delays_no_access_and_receives_records_later() -> 
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let collector = Server::start(Answers::With(503)).await?;
-    let options = Options::default().flag(&format!("--audit-http={}", collector.url(PATH)));
+    let options = Options::default().set("audit.http.url", collector.url(PATH));
     let _system = System::start_with(cluster, &options).await?;
     let scene = Scene::set(cluster, "collector").await?;
     let alice = scene.requests("alice").await?;
@@ -151,8 +151,8 @@ async fn unavailable_required_collector_blocks_grants_and_delays_no_expiry() -> 
     clean(cluster).await?;
     let collector = Server::start(Answers::With(503)).await?;
     let options = Options::default()
-        .flag(&format!("--audit-http={}", collector.url(PATH)))
-        .flag("--audit-http-required");
+        .set("audit.http.url", collector.url(PATH))
+        .set("audit.http.required", true);
     let system = System::start_with(cluster, &options).await?;
     let scene = Scene::set(cluster, "required").await?;
     let alice = scene.requests("alice").await?;
@@ -227,7 +227,7 @@ async fn events_go_when_they_are_old_enough_and_the_rest_still_verifies() -> Res
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let mark = cluster.audit().mark()?;
-    let options = Options::default().flag("--audit-retention=12s");
+    let options = Options::default().set("audit.retention", "12s");
     let mut system = System::start_with(cluster, &options).await?;
     let scene = Scene::set(cluster, "retention").await?;
     let alice = scene.requests("alice").await?;
@@ -273,7 +273,7 @@ async fn a_log_in_a_file_is_whole_across_restarts() -> Result<()> {
     clean(cluster).await?;
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("operator.jsonl");
-    let options = Options::default().flag(&format!("--audit-log={}", file.display()));
+    let options = Options::default().set("audit.log", file.display());
     let mut system = System::start_with(cluster, &options).await?;
     let scene = Scene::set(cluster, "file").await?;
     let alice = scene.requests("alice").await?;

@@ -50,13 +50,15 @@ async fn a_ticket_is_asked_about_before_the_grant_and_its_end_is_the_grants() ->
     clean(cluster).await?;
     let server = TicketServer::start(TicketAnswer::Open).await?;
     let files = tempfile::tempdir()?;
-    let token = files.path().join("token");
-    fs::write(&token, format!("{TOKEN}\n"))?;
+    let directory = files.path().join("tickets/jira");
+    fs::create_dir_all(&directory)?;
+    fs::write(directory.join("token"), format!("{TOKEN}\n"))?;
     let mut check = server.check("Refuse");
-    check["tokenFile"] = json!(token);
+    check["secret"] = json!({"name": "jira", "token": "token"});
     // A server that answers late on a busy machine is not unavailable.
     check["timeout"] = json!("10s");
-    let options = ticket_checks(&json!({"jira": check}));
+    let options =
+        ticket_checks(&json!({"jira": check})).set("installation.secrets", files.path().display());
     let mut system = System::start_with(cluster, &options).await?;
     let scene = Scene::set(cluster, "tickets").await?;
     scene

@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 use oz_e2e::repository;
 use serde_json::{Value, json};
 
-use crate::{rendered, value_files};
+use crate::{COMPONENTS, configuration_text, rendered, value_files};
 
-/// The packages that call other servers than the API server: their URLs are in the flags that the test below reads. A
-/// change that adds a package here adds its connections to charts/oz/templates/_egress.tpl.
+/// The packages that call other servers than the API server: their URLs are in the configuration that the test below
+/// reads. A change that adds a package here adds its connections to charts/oz/templates/_egress.tpl.
 const CALLERS: [&str; 3] = ["audit", "gate", "operator"];
 
 #[test]
@@ -30,10 +30,18 @@ fn packages_with_outbound_calls_are_listed_by_chart() -> Result<()> {
     Ok(())
 }
 
-/// Returns the NetworkPolicies and the Deployments of an installation, by their components.
-fn parts(flags: &[&str]) -> Result<(BTreeMap<String, Value>, BTreeMap<String, Value>)> {
+/// An installation: its NetworkPolicies and its Deployments by their components, and its configuration.
+struct Parts {
+    policies: BTreeMap<String, Value>,
+    programs: BTreeMap<String, Value>,
+    configuration: Value,
+}
+
+fn parts(flags: &[&str]) -> Result<Parts> {
     let (mut policies, mut programs) = (BTreeMap::new(), BTreeMap::new());
-    for object in rendered(flags)? {
+    let objects = rendered(flags)?;
+    let configuration = serde_saphyr::from_str(&configuration_text(&objects)?)?;
+    for object in objects {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let component = name.rsplit('-').next().unwrap_or_default().to_owned();
         match object["kind"].as_str() {
@@ -42,34 +50,38 @@ fn parts(flags: &[&str]) -> Result<(BTreeMap<String, Value>, BTreeMap<String, Va
             _ => {}
         }
     }
-    Ok((policies, programs))
+    Ok(Parts {
+        policies,
+        programs,
+        configuration,
+    })
 }
 
-/// Returns the ports of the URLs in the flags of a program, except those of links, which users follow.
-fn called(program: &Value) -> Result<BTreeSet<u64>> {
+/// Returns the ports of the URLs in the configuration that a component calls: those in the sections that it reads,
+/// without the sections of other components, and without links, which users follow.
+fn called(configuration: &Value, component: &str) -> Result<BTreeSet<u64>> {
+    let mut all = COMPONENTS.iter();
+    let known = all.find(|(name, _)| *name == component);
+    let (_, reader) = known.context("no such component")?;
+    let is_of_other = |section: &str| {
+        let mut all = COMPONENTS.iter();
+        section != component && all.any(|(name, _)| *name == section)
+    };
+    let sections = reader.sections().iter();
+    let sections = sections.filter(|section| !is_of_other(section));
     let mut ports = BTreeSet::new();
-    let args = &program["spec"]["template"]["spec"]["containers"][0]["args"];
-    for arg in args.as_array().context("it has no flags")? {
-        let arg = arg.as_str().unwrap_or_default();
-        let value = arg.split_once('=').map_or("", |(_, value)| value);
-        let texts = match serde_json::from_str::<Value>(value) {
-            Ok(value) => texts(&value),
-            Err(_) => vec![value.to_owned()],
+    for text in sections.flat_map(|section| texts(&configuration[*section])) {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            continue;
         };
-        for text in texts {
-            let Some((scheme, rest)) = text.split_once("://") else {
-                continue;
-            };
-            if scheme == "file" {
-                continue;
-            }
-            let host = rest.split('/').next().unwrap_or_default();
-            let port = host
-                .rsplit_once(':')
-                .and_then(|(_, port)| port.parse().ok());
-            let usual = if scheme == "http" { 80 } else { 443 };
-            ports.insert(port.unwrap_or(usual));
+        if scheme == "file" {
+            continue;
         }
+        let host = rest.split('/').next().unwrap_or_default();
+        let port = host.rsplit_once(':');
+        let port = port.and_then(|(_, port)| port.parse().ok());
+        let usual = if scheme == "http" { 80 } else { 443 };
+        ports.insert(port.unwrap_or(usual));
     }
     Ok(ports)
 }
@@ -100,10 +112,16 @@ fn open(policy: &Value) -> BTreeSet<(u64, String)> {
 }
 
 #[test]
-fn every_program_reaches_name_servers_the_api_server_and_what_its_flags_name() -> Result<()> {
+fn every_program_reaches_name_servers_the_api_server_and_what_its_configuration_names() -> Result<()>
+{
+    let mut calls = 0;
     for (name, path) in value_files()? {
         let values = format!("--values={}", path.display());
-        let (policies, programs) = parts(&[&values, "--set=networkPolicy.create=true"])?;
+        let Parts {
+            policies,
+            programs,
+            configuration,
+        } = parts(&[&values, "--set=networkPolicy.create=true"])?;
         assert_eq!(
             policies.keys().collect::<Vec<_>>(),
             programs.keys().collect::<Vec<_>>(),
@@ -124,11 +142,13 @@ fn every_program_reaches_name_servers_the_api_server_and_what_its_flags_name() -
             if name != "network_policies" {
                 assert!(is_open(443, "TCP") && is_open(6443, "TCP"), "{what}");
             }
-            for port in called(program)? {
+            for port in called(&configuration, component)? {
                 assert!(is_open(port, "TCP"), "{what} calls port {port}: {open:?}");
+                calls += 1;
             }
         }
     }
+    assert!(calls > 10, "only {calls} calls are configured");
     Ok(())
 }
 
@@ -138,8 +158,7 @@ fn addresses_of_the_api_server_and_pods_behind_services_are_named_where_they_are
     let flags = ["--values=e2e/tests/chart/values/network_policies.yaml".to_owned()];
     let flags = flags.map(|flag| flag.replace("e2e", &repository().join("e2e").to_string_lossy()));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let (policies, _) = parts(&flags)?;
-    for (component, policy) in policies {
+    for (component, policy) in parts(&flags)?.policies {
         let rules = policy["spec"]["egress"].as_array().context("no rules")?;
         let named: Vec<&Value> = rules.iter().map(|rule| &rule["to"]).collect();
         let namespace = |name: &str| json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}]);

@@ -2,6 +2,7 @@
 //! server.
 //! A real node shows that it works (`e2e/tests/node/chart.rs`).
 
+mod configuration;
 mod egress;
 mod install;
 mod narrowed;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result};
+use oz_config::{CONFIG_MAP_SUFFIX, Component, KEY};
 use oz_e2e::{repository, run};
 use oz_testkit::{Cluster, Tool, Tools};
 use serde_json::{Value, json};
@@ -75,6 +77,25 @@ fn render(flags: &[&str]) -> Result<Vec<Value>> {
         .into_iter()
         .filter(|document| !document.is_null())
         .collect())
+}
+
+/// The components that read a configuration, by the suffixes of their Deployments.
+const COMPONENTS: [(&str, Component); 4] = [
+    ("operator", Component::Operator),
+    ("webhook", Component::Webhook),
+    ("gate", Component::Gate),
+    ("broker", Component::Broker),
+];
+
+/// Returns the text of the configuration among the objects of an installation.
+fn configuration_text(objects: &[Value]) -> Result<String> {
+    let is_it = |object: &&Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        object["kind"] == "ConfigMap" && name.ends_with(CONFIG_MAP_SUFFIX)
+    };
+    let found = objects.iter().find(is_it).context("no configuration")?;
+    let text = found["data"][KEY].as_str().context("it has no text")?;
+    Ok(text.to_owned())
 }
 
 /// Runs kubectl's `verb` with these objects, as the administrator.

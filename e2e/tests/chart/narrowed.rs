@@ -93,7 +93,7 @@ async fn bindings_end_at_expiry_after_feature_is_disabled() -> Result<()> {
         cluster,
         &["apply", "--server-side", "--force-conflicts", "-f", &roles],
     )?;
-    let on = Options::default().flag("--bindable-roles=view");
+    let on = Options::default().flag("--set=transient.bindableRoles=[view]");
     let (_webhook, mut operator) =
         tokio::try_join!(Webhook::start(cluster, &on), Operator::start(cluster, &on))?;
     let scene = Scene::empty(cluster, "off").await?;
@@ -198,8 +198,8 @@ async fn an_oz_for_some_namespaces_serves_those_and_refuses_in_others() -> Resul
     let applied = permit(cluster, &[&values])?;
     let mark = cluster.audit().mark()?;
     let options = Options::default()
-        .flag("--bindable-roles=view")
-        .flag(&format!("--access-namespaces={}", scene.name()));
+        .flag("--set=transient.bindableRoles=[view]")
+        .flag(&format!("--set=access.namespaces=[{}]", scene.name()));
     let (webhook, operator) = tokio::try_join!(
         Webhook::start(cluster, &options),
         Operator::start(cluster, &options)

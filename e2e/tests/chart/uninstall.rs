@@ -243,8 +243,7 @@ async fn assert_let_go(cluster: &Cluster, fleets: &Api<DynamicObject>) -> Result
 
 /// Returns the options of an operator that runs composites.
 fn running_composites() -> Options {
-    let operator = Options::default().flag("--composites");
-    operator.flag("--composite-account=oz-system/oz-composites")
+    Options::default().flag("--set=composites.enabled=true")
 }
 
 #[tokio::test]
@@ -304,11 +303,10 @@ async fn runs_end_and_workspaces_stay_with_an_operator_and_without() -> Result<(
         oz_e2e::install_harness(cluster)?;
         let admin = cluster.client("admin").await?;
         oz_e2e::announce_broker(&admin).await?;
-        let operator = Options::default().harness();
-        let options = Options::default().flag("--harness");
+        let options = Options::default().harness();
         let (mut webhook, mut operator) = tokio::try_join!(
             Webhook::start(cluster, &options),
-            Operator::start(cluster, &operator)
+            Operator::start(cluster, &options)
         )?;
         permit(cluster)?;
         let scene = Scene::empty(cluster, if deserted { "alone" } else { "ended" }).await?;

@@ -1,9 +1,12 @@
 //! Values: the chart accepts or refuses those of the original's chart by name, and refuses misspelt values.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, Result};
+use oz_config::{OzConfiguration, PullPolicy};
 use serde_json::Value;
 
-use crate::{name_of, rendered, template};
+use crate::{configuration_text, name_of, rendered, template};
 
 /// Returns the message with which helm refuses to render.
 fn refusal(flag: &str) -> Result<String> {
@@ -155,30 +158,77 @@ fn a_value_set_to_null_is_as_good_as_empty() -> Result<()> {
         "rbac.viewAccess=null",
         "transient.bindableRoles=null,access.namespaces=null",
         "gate.enabled=true,gate.recordings=null",
+        // `helm upgrade --reuse-values` over a version without these sections.
+        "gate=null,composites=null,harness=null",
+        "notifications=null,tickets=null",
     ] {
-        rendered(&[&format!("--set={flag}")])?;
+        configuration(&[&format!("--set={flag}")])?;
     }
     Ok(())
 }
 
-/// Returns the arguments of the only container in the Deployment of this name.
-fn args(flags: &[&str], name: &str) -> Result<Vec<Value>> {
-    let all = rendered(flags)?;
-    let deployment = all.iter().find(|it| name_of(it) == name);
-    let deployment = deployment.with_context(|| format!("there is no {name}"))?;
-    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
-    Ok(container["args"].as_array().cloned().unwrap_or_default())
+/// Returns the configuration of an installation with these flags.
+fn configuration(flags: &[&str]) -> Result<OzConfiguration> {
+    Ok(OzConfiguration::read(&configuration_text(&rendered(
+        flags,
+    )?)?)?)
 }
 
 #[test]
 fn a_group_may_have_any_character_in_its_name() -> Result<()> {
-    for group in ["on call: #1", "a #b", "{c}", "d\"e"] {
+    for group in [
+        "on call: #1",
+        "a #b",
+        "{c}",
+        "d\"e",
+        "a,b",
+        "yes",
+        "1e3",
+        " ",
+        "<&>",
+    ] {
         let groups = serde_json::to_string(&[group])?;
         let flag = format!("--set-json=webhook.breakGlassGroups={groups}");
-        let expected = format!("--break-glass-group={group}");
-        let args = args(&[&flag], "Deployment oz-webhook")?;
-        assert!(args.iter().any(|it| *it == expected), "{args:?}");
+        let configuration = configuration(&[&flag])?;
+        assert_eq!(configuration.webhook.break_glass_groups, [group]);
     }
+    Ok(())
+}
+
+#[test]
+fn values_become_fields_with_their_types() -> Result<()> {
+    // Helm reads numbers in files as floating-point numbers.
+    let flags = [
+        "--set=audit.maxEvents=10000000,operator.keepFinished=,operator.workers=7",
+        "--set-json=webhook.limits={\"waiting\": 3000000}",
+        "--set=fullnameOverride=team-oz,policies.create=false",
+        "--set=composites.enabled=true,composites.selector.team=,composites.selector.part=a",
+        "--set=harness.enabled=true,harness.image.pullPolicy=Never,harness.image.tag=v1",
+        "--set=harness.gitImage.repository=,harness.seedDeniedRanges={10.0.0.0/8,10.96.0.0/12}",
+        "--set=webhook.extraArgs={--log=debug},transient.maxBindingWindowIn.prod=1h",
+    ];
+    let read = configuration(&flags)?;
+    assert_eq!(read.audit.max_events, 10_000_000);
+    assert_eq!(read.webhook.limits.waiting, 3_000_000);
+    assert_eq!(read.webhook.limits.active, 20);
+    assert_eq!(read.operator.keep_finished, None);
+    assert_eq!(read.operator.workers, 7);
+    assert_eq!(read.installation.name, "team-oz");
+    assert!(!read.installation.policies);
+    let selector = [("part", "a"), ("team", "")];
+    let selector = selector.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(read.composites.selector, BTreeMap::from(selector));
+    assert_eq!(read.harness.image, "localhost/oz-harness:v1");
+    assert_eq!(read.harness.pull_policy, PullPolicy::Never);
+    assert_eq!(read.harness.git_image, "");
+    assert_eq!(read.harness.seed_denied_ranges.len(), 2);
+    let component = read
+        .harness
+        .broker
+        .labels
+        .get("app.kubernetes.io/component");
+    assert_eq!(component.map(String::as_str), Some("broker"));
+    assert_eq!(read.transient.max_binding_window_in.len(), 1);
     Ok(())
 }
 

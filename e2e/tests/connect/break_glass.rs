@@ -46,8 +46,8 @@ async fn opened_and_told_of(scene: &Scene) -> Result<AccessReview> {
 #[tokio::test]
 async fn break_glass_is_reviewed_by_another_user_after_window() -> Result<()> {
     let (_turn, cluster) = alone().await?;
-    let webhook = Options::default().flag("--break-glass-review-window=20s");
-    let operator = Options::default().flag("--break-glass-review-within=1s");
+    let webhook = Options::default().set("webhook.breakGlassReview.window", "20s");
+    let operator = Options::default().set("webhook.breakGlassReview.within", "1s");
     let system = System::start_as(cluster, &webhook, &operator).await?;
     let scene = Scene::set(cluster, "glass").await?;
     scene.may_review("security").await?;

@@ -162,7 +162,7 @@ async fn a_session_that_cannot_be_put_on_record_is_refused_unless_that_is_not_re
     let mut came = Vec::new();
     for required in [true, false] {
         system.webhook.process.kill9();
-        let options = Options::default().flag(&format!("--audit-required={required}"));
+        let options = Options::default().set("webhook.auditRequired", required);
         system.webhook = Webhook::start(cluster, &options).await?;
         came.push((enter()?, system.webhook.metrics().await?));
     }

@@ -27,9 +27,7 @@ struct World {
 }
 
 fn options() -> Options {
-    Options::default()
-        .flag("--composites")
-        .flag("--composite-account=oz-system/oz-composites")
+    Options::default().set("composites.enabled", true)
 }
 
 impl World {

@@ -19,7 +19,7 @@ async fn finished_requests_are_deleted_after_retention() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     install(cluster).await?;
     let _webhook = Webhook::start(cluster, &Options::default()).await?;
-    let brief = Options::default().flag("--keep-finished=1s");
+    let brief = Options::default().set("operator.keepFinished", "1s");
     let _operator = Operator::start(cluster, &brief).await?;
     let scene = Scene::set(cluster, "kept").await?;
     scene.pod_template(TEMPLATE, &json!({})).await?;
@@ -43,7 +43,7 @@ async fn reapplied_manifest_is_granted_again_after_expiry() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     install(cluster).await?;
     let _webhook = Webhook::start(cluster, &Options::default()).await?;
-    let brief = Options::default().flag("--keep-finished=1s");
+    let brief = Options::default().set("operator.keepFinished", "1s");
     let _operator = Operator::start(cluster, &brief).await?;
     let scene = Scene::set(cluster, "again").await?;
     let alice = scene.requests("alice").await?;

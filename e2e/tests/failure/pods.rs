@@ -67,7 +67,7 @@ async fn exec_access_continues_without_right_to_create_pods() -> Result<()> {
     kubectl.args(["delete", "clusterrolebinding", "oz-operator-pods"]);
     run(kubectl)?;
     system.operator.process.kill9();
-    let without = Options::default().flag("--pod-access=false");
+    let without = Options::default().set("access.pods", false);
     let operator = Operator::start(cluster, &without).await?;
     let scene = Scene::set(cluster, "nopods").await?;
     let alice = scene.requests("alice").await?;

@@ -127,7 +127,7 @@ async fn removal(scene: &Scene) -> Result<()> {
 
 async fn with_offset(cluster: &'static Cluster, offset: &str, name: &str) -> Result<()> {
     let shifted = Options::default().clock(offset);
-    let _webhook = Webhook::start(cluster, &shifted.clone().flag("--harness")).await?;
+    let _webhook = Webhook::start(cluster, &shifted.clone().harness()).await?;
     let _operator = Operator::start(cluster, &shifted.harness()).await?;
     let scene = Scene::empty(cluster, name).await?;
     for number in 0..3 {

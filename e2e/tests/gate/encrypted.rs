@@ -146,7 +146,7 @@ async fn encrypted_recording_requires_identity_to_play_but_not_to_verify() -> Re
     let recipients = format!("{},{}", auditor.recipient(), other.recipient());
     let options = kept
         .options()
-        .flag(&format!("--recording-recipients={recipients}"));
+        .set("gate.recordings.recipients", format!("[{recipients}]"));
     let _system = System::start_with(cluster, &Gate::operator_options()).await?;
     let scene = Scene::set(cluster, "encrypted").await?;
     let mut all = Recorded {

@@ -112,9 +112,9 @@ async fn replacement_of_gate_breaks_no_sessions_and_refuses_no_users() -> Result
     let options = |replica: &str| {
         let most = OPEN + 10;
         Options::replica(replica)
-            .flag("--session-drain=10m")
-            .flag("--drain=20s")
-            .flag(&format!("--max-sessions-per-user={most}"))
+            .set("gate.sessionDrainSeconds", 600)
+            .set("gate.drain", "20s")
+            .set("gate.maxSessionsPerUser", most)
     };
     let mut old = Gate::start(cluster, &options("gate-0")).await?;
     let scene = Scene::set(cluster, "rolling").await?;

@@ -70,17 +70,14 @@ impl World {
         let cluster = cluster().await?;
         let (store, spool) = (ObjectStore::start().await?, TempDir::new()?);
         let system = System::start_with(cluster, &Gate::operator_options()).await?;
-        let options = [
-            "--recordings=s3://recordings/cluster-1".to_owned(),
-            format!("--recordings-endpoint={}", store.endpoint()),
-            "--recordings-path-style".to_owned(),
-            format!("--recordings-credentials={}", store.credentials().display()),
-            format!("--recording-spool={}", spool.path().display()),
-            format!("--recording-spool-bytes={spool_bytes}"),
-        ];
-        let options = options
-            .iter()
-            .fold(Options::default(), |options, flag| options.flag(flag));
+        let options = Options::default()
+            .set("installation.secrets", store.secrets().display())
+            .set("gate.recordings.url", "s3://recordings/cluster-1")
+            .set("gate.recordings.endpoint", store.endpoint())
+            .set("gate.recordings.pathStyle", true)
+            .set("gate.recordings.secret.name", "recordings")
+            .set("gate.recordings.spool.directory", spool.path().display())
+            .set("gate.recordings.spool.mebibytes", spool_bytes >> 20);
         let gate = Gate::start(cluster, &options).await?;
         let scene = Scene::set(cluster, prefix).await?;
         scene.template(&recording_template(REQUIRED)).await?;

@@ -50,11 +50,12 @@ async fn without_a_ready_gate_namespaces_can_be_deleted_and_with_the_next_one_pe
     let cluster = cluster().await?;
     let admin = cluster.client("admin").await?;
     let serving = Gate::free_address(cluster)?;
-    let service = format!("--gate-service={}:{}", names::GATE, serving.port());
     apply(cluster, "deploy/rbac/namespace.yaml")?;
     apply(cluster, "deploy/rbac/gate")?;
     ready(&admin, serving, true).await?;
-    let options = Gate::operator_options().flag(&service);
+    let options = Gate::operator_options()
+        .set("gate.withdraw", true)
+        .set("gate.service.port", serving.port());
     let _system = System::start_with(cluster, &options).await?;
     let mut gate = Gate::start_at(cluster, &Options::default(), serving).await?;
     let services: Api<APIService> = Api::all(admin.clone());

@@ -31,8 +31,8 @@ static OZ: OnceCell<Oz> = OnceCell::const_new();
 pub(crate) fn options() -> Options {
     Options::default()
         .harness()
-        .flag("--harness-git-image=registry.test/git:1")
-        .flag("--pod-ready-timeout=5s")
+        .set("harness.gitImage", "registry.test/git:1")
+        .set("operator.podReadyTimeout", "5s")
 }
 
 /// The oz of this process, started by whoever comes first.
@@ -48,7 +48,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
             volume(&admin, &format!("volume-{number}")).await?;
         }
         node_by_hand(&admin).await?;
-        let (webhook, operator) = (Options::default().flag("--harness"), options());
+        let (webhook, operator) = (Options::default().harness(), options());
         let (webhook, operator) = tokio::try_join!(
             Webhook::start(cluster, &webhook),
             Operator::start(cluster, &operator)

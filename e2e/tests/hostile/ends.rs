@@ -141,7 +141,7 @@ async fn hanging(
     let mut place = SYSTEM.write().await;
     drop(place.take());
     let cluster = crate::cluster().await?;
-    let options = Options::default().cutting().flag("--workers=1");
+    let options = Options::default().cutting().set("operator.workers", 1);
     let system = System::start_with(cluster, &options).await?;
     let scene = Scene::set(cluster, prefix).await?;
     let node = DeafNode::join(&scene).await?;

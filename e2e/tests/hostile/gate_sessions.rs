@@ -119,7 +119,7 @@ async fn more_sessions_than_one_may_have() -> Result<()> {
     assert!(why.contains(" 429 "), "{why}");
     let refused = gated.through_gate("bob", "bobs", &["exec", &pod, "--", "true"]);
     let refused = refusal(&{ refused }.output()?).context("bob got in")?;
-    assert!(refused.contains("--max-sessions-per-user"), "{refused}");
+    assert!(refused.contains("gate.maxSessionsPerUser"), "{refused}");
     gets_in(&gated, "alice", "mine", &gated.pod).await?;
     open.pop();
     gets_in(&gated, "bob", "bobs", &pod).await

@@ -73,10 +73,11 @@ impl Gated {
     async fn on(stage: Stage, template: &ExecAccessTemplate, duration: &str) -> Result<Self> {
         let (gate, recordings) = GATE
             .get_or_try_init(async || {
-                let most = format!("--max-sessions-per-user={PER_USER}");
                 let recordings = RecordingStore::new()?;
-                let spool = format!("--recording-spool-bytes={SPOOL}");
-                let options = recordings.options().flag(&most).flag(&spool);
+                let options = recordings
+                    .options()
+                    .set("gate.maxSessionsPerUser", PER_USER)
+                    .set("gate.recordings.spool.mebibytes", SPOOL >> 20);
                 let gate = Gate::start(stage.cluster, &options).await?;
                 anyhow::Ok((gate, recordings))
             })

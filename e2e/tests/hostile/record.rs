@@ -170,7 +170,7 @@ async fn connections_beyond_the_quota_are_refused_for_their_user_alone() -> Resu
     let mut place = SYSTEM.write().await;
     let cluster = crate::cluster().await?;
     drop(place.take());
-    let few = Options::default().flag(&format!("--max-connections-per-minute={QUOTA}"));
+    let few = Options::default().set("webhook.maxConnectionsPerMinute", QUOTA);
     let system = System::start_as(cluster, &few, &Options::default()).await?;
     let scene = Scene::set(cluster, "quota").await?;
     let mut granted = Vec::new();
@@ -192,7 +192,7 @@ async fn connections_beyond_the_quota_are_refused_for_their_user_alone() -> Resu
         exec("alice", &alices)
     })
     .await?;
-    assert!(why.contains("--max-connections-per-minute"), "{why}");
+    assert!(why.contains("webhook.maxConnectionsPerMinute"), "{why}");
     assert_eq!(exec("bob", &bobs)?, None);
     let records = records_in(&system.webhook.process)?;
     let refused = |record: &&Record| record.action == Action::SessionRefused;
@@ -273,7 +273,7 @@ async fn a_telling_refusal_among_dull_ones() -> Result<()> {
     Ok(())
 }
 
-/// Filling the cluster with more audit records than `--audit-max-events`, or deleting old ones with `ozctl audit prune`
+/// Filling the cluster with more audit records than `audit.maxEvents`, or deleting old ones with `ozctl audit prune`
 /// as an administrator: oz deletes the oldest and records the deletion, and the audit trail verifies as shortened; a
 /// record deleted in another way is reported as missing.
 #[tokio::test]
@@ -282,7 +282,7 @@ async fn more_records_than_are_kept() -> Result<()> {
     let mut place = SYSTEM.write().await;
     let cluster = crate::cluster().await?;
     drop(place.take());
-    let few = Options::default().flag(&format!("--audit-max-events={MOST}"));
+    let few = Options::default().set("audit.maxEvents", MOST);
     let mut system = System::start_with(cluster, &few).await?;
     let scene = Scene::set(cluster, "kept").await?;
     let alice = scene.requests("alice").await?;

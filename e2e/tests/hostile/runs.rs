@@ -337,10 +337,10 @@ async fn policy_that_opens_a_run_that_must_be_confined_ends_it() -> Result<()> {
     let ruin = ruin("opened-runs").await?;
     let cluster = crate::cluster().await?;
     announce_broker(&ruin.scene.admin).await?;
-    let webhook = Options::default().flag("--harness");
+    let webhook = Options::default().harness();
     let operator = Options::default()
         .harness()
-        .flag("--harness-require-confined");
+        .set("harness.requireConfined", true);
     let _oz = tokio::try_join!(
         Webhook::start(cluster, &webhook),
         Operator::start(cluster, &operator)
@@ -417,7 +417,7 @@ async fn image_change_of_run_pod_is_refused_while_oz_is_down() -> Result<()> {
 #[tokio::test]
 async fn overlay_that_spells_a_path_otherwise_is_refused() -> Result<()> {
     let ruin = ruin("spelled").await?;
-    let webhook = Options::default().flag("--harness");
+    let webhook = Options::default().harness();
     let _oz = Webhook::start(crate::cluster().await?, &webhook).await?;
     let templates = ruin.api::<HarnessTemplate>();
     let mounted = |path: &str| {

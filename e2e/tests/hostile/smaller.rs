@@ -69,10 +69,13 @@ pub(crate) async fn start(cluster: &Cluster) -> Result<System> {
     let bindings: Api<ClusterRoleBinding> = Api::all(admin);
     let patch = Patch::Apply(&binding);
     bindings.patch("bind-keeper", &apply, &patch).await?;
-    let bindable = "--bindable-roles=team-*,keeper";
-    let webhook = Options::default().flag(bindable).limited();
-    let operator = Gate::operator_options().flag(bindable);
-    let operator = operator.flag("--impersonate-authors");
+    let bindable = r#"["team-*", "keeper"]"#;
+    let webhook = Options::default()
+        .set("transient.bindableRoles", bindable)
+        .limited();
+    let operator = Gate::operator_options()
+        .set("transient.bindableRoles", bindable)
+        .set("operator.impersonateAuthors", true);
     System::start_as(cluster, &webhook, &operator).await
 }
 

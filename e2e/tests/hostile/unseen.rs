@@ -411,8 +411,8 @@ async fn marks_taken_off_a_transient_binding() -> Result<()> {
     }
     established(cluster)?;
     let options = Options::default()
-        .flag("--bindable-roles=view")
-        .flag("--serve-example-com");
+        .set("transient.bindableRoles", "[view]")
+        .set("transient.serveExampleCom", true);
     let (_webhook, _operator) = tokio::try_join!(
         Webhook::start(cluster, &options),
         Operator::start(cluster, &options)

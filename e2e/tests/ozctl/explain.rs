@@ -111,7 +111,7 @@ async fn planned(scene: &Scene, template: &str) -> Result<Vec<Value>> {
     told.ended_with(0)?;
     let told: Value = serde_json::from_str(&told.stdout)?;
     assert_eq!(told["planUnknown"], Value::Null, "{template}");
-    assert_eq!(told["operatorFlags"]["from"], "defaults", "{template}");
+    assert_eq!(told["configuration"]["from"], "defaults", "{template}");
     let steps = told["plan"]["stages"].as_array().into_iter().flatten();
     let steps = steps.filter_map(Value::as_array).flatten();
     Ok(steps

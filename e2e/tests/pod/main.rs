@@ -18,7 +18,7 @@ static SYSTEM: OnceCell<System> = OnceCell::const_new();
 /// Returns the oz of this process, which the first test starts.
 async fn system() -> Result<&'static System> {
     let cluster = Cluster::shared().await?;
-    let options = Options::default().flag("--pod-ready-timeout=45s");
+    let options = Options::default().set("operator.podReadyTimeout", "45s");
     SYSTEM
         .get_or_try_init(|| System::start_with(cluster, &options))
         .await

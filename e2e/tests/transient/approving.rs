@@ -232,7 +232,9 @@ async fn cluster_binding_is_approved_in_namespace_of_oz() -> Result<()> {
     let text = format!("request.kind == 'TransientClusterRoleBinding' && request.name == '{name}'");
     let stage = Stage::with(fixture, &text, &approvers()).await?;
     let api = Api::<TransientClusterRoleBinding>::all(stage.fixture.lead.clone());
-    let object = binding(&name, &json!({"duration": "10m"}));
+    let mut object = binding(&name, &json!({"duration": "10m"}));
+    // Other tests check that alison has no rights.
+    object["spec"]["subjects"][0]["name"] = json!("auditor");
     let object: TransientClusterRoleBinding = serde_json::from_value(object)?;
     let dry = PostParams {
         dry_run: true,

@@ -110,7 +110,8 @@ async fn a_finalizer_keeps_no_rights() -> Result<()> {
     let fixture = Fixture::set("held").await?;
     let all = Api::<TransientClusterRoleBinding>::all(fixture.lead.clone());
     let made = Api::<ClusterRoleBinding>::all(fixture.admin.clone());
-    let object = binding(fixture.name(), &json!({"duration": "6s"}));
+    let mut object = binding(fixture.name(), &json!({"duration": "6s"}));
+    object["spec"]["subjects"][0]["name"] = json!("auditor");
     let object = serde_json::from_value(object)?;
     all.create(&PostParams::default(), &object).await?;
     phase_of(&all, fixture.name(), Phase::Active).await?;

@@ -49,19 +49,27 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
         let copies = copies.local_addr()?.port();
         people(&cluster.client("admin").await?).await?;
         let options = Options::default()
-            .flag("--bindable-roles=view,team-*,*/team-*")
-            .flag("--max-binding-window=1h")
-            .flag("--serve-example-com")
-            .flag("--composite-account=oz-system/oz-composites")
-            .flag(&format!(
-                "--policy-namespaces={POLICIES},{OTHER_POLICIES},{LENDING_POLICIES},{EXAMPLE_POLICIES}"
-            ));
+            .set(
+                "transient.bindableRoles",
+                r#"["view", "team-*", "*/team-*"]"#,
+            )
+            .set("transient.maxBindingWindow", "1h")
+            .set("transient.serveExampleCom", true)
+            .set("composites.enabled", true)
+            .set(
+                "composites.policyNamespaces",
+                format!("[{POLICIES}, {OTHER_POLICIES}, {LENDING_POLICIES}, {EXAMPLE_POLICIES}]"),
+            );
         let with_composites = options
             .clone()
-            .flag("--composites")
-            .flag(&format!("--composite-accounts=oz-system/{OTHER_ACCOUNT}"))
-            .flag(&format!("--hook-address={HOST}={functions}"))
-            .flag(&format!("--hook-address=copies.hooks=127.0.0.1:{copies}"));
+            .set(
+                "composites.accounts",
+                json!([{"namespace": "oz-system", "name": OTHER_ACCOUNT}]),
+            )
+            .set(
+                "composites.hookAddresses",
+                json!({HOST: functions.to_string(), "copies.hooks": format!("127.0.0.1:{copies}")}),
+            );
         let (webhook, operator) = tokio::try_join!(
             Webhook::start(cluster, &options),
             Operator::start(cluster, &with_composites)

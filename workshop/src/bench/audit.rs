@@ -142,7 +142,7 @@ async fn durable(size: Size, report: &mut Report) -> Result<()> {
         // The order alternates from run to run: the machine changes in between.
         for turn in 0..2 {
             let with = (turn + run) % 2 == 1;
-            let flag = format!("--audit-objects={with}");
+            let flag = format!("--set=audit.objects={with}");
             let mut operator = Operator::start(cluster, &Options::default().flag(&flag)).await?;
             let mut bench = BenchScene::set(cluster, &format!("audit-{run}-{turn}")).await?;
             let mark = cluster.audit().mark()?;
@@ -221,7 +221,7 @@ async fn retention(size: Size, report: &mut Report) -> Result<()> {
     let (_owner, cluster) = scene::cluster().await?;
     install(cluster).await?;
     let admin = cluster.client("admin").await?;
-    let options = Options::default().flag("--audit-retention=24h");
+    let options = Options::default().set("audit.retention", "24h");
     let mut operator = Operator::start(cluster, &options).await?;
     let without = peak(operator.process.pid())?;
     report.add(

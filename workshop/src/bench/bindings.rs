@@ -60,7 +60,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
         .args(["apply", "--server-side", "-f"])
         .arg(repository().join("deploy/rbac/transient"));
     run(kubectl)?;
-    let options = Options::default().flag("--bindable-roles=view");
+    let options = Options::default().set("transient.bindableRoles", "[view]");
     let leading = options.clone().flag("--leader-elect");
     let (_webhook, operator) = tokio::try_join!(
         Webhook::start(cluster, &options),

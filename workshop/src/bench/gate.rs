@@ -82,9 +82,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     let _system = System::start_with(cluster, &Gate::operator_options()).await?;
     let most = size.open + 8;
     let kept = RecordingStore::new()?;
-    let options = kept
-        .options()
-        .flag(&format!("--max-sessions-per-user={most}"));
+    let options = kept.options().set("gate.maxSessionsPerUser", most);
     let gate = Gate::start(cluster, &options).await?;
     let scene = Scene::set(cluster, "gate-bench").await?;
     scene.template(&gate_template()).await?;

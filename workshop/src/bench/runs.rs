@@ -50,10 +50,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     let admin = cluster.client("admin").await?;
     announce_broker(&admin).await?;
     node_by_hand(&admin).await?;
-    let (webhook, operator) = (
-        Options::default().flag("--harness"),
-        Options::default().harness(),
-    );
+    let (webhook, operator) = (Options::default().harness(), Options::default().harness());
     let mut system = System::start_as(cluster, &webhook, &operator).await?;
     for _ in 0..size.runs {
         let bench = Bench::set(cluster).await?;

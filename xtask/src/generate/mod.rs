@@ -1,6 +1,7 @@
 //! `cargo xtask generate [--check]`: the files of the repository that are generated from its sources. They
 //! are checked in, so that the chart can be used without a compiler; CI fails when they are stale.
 
+mod configuration;
 mod policies;
 mod rbac;
 mod requested;
@@ -50,6 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut files = definitions()?;
     files.extend(rbac::files(root)?);
+    files.extend(configuration::files(root)?);
     files.insert(PathBuf::from(policies::FILE), policies::text(root)?);
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
     files.insert(PathBuf::from(ATTEMPTS), attempts(root)?);

@@ -28,6 +28,8 @@ pub(crate) struct Origin {
     pub(crate) nonce: u32,
     /// The chains that were known when the process started.
     pub(crate) known: Vec<Head>,
+    /// The details of the first record.
+    pub(crate) details: Vec<(&'static str, String)>,
     pub(crate) key: AuditKey,
 }
 
@@ -155,16 +157,8 @@ impl Ledger {
         let mut chain = match self.chain.take() {
             Some(chain) => chain,
             None => {
-                let Origin {
-                    component,
-                    replica,
-                    nonce,
-                    known,
-                    key,
-                } = &self.origin;
-                let writer = Writer::new(component, replica, record.time, *nonce);
-                let (chain, first) = Chain::begin(writer, record.time, known, key);
-                written.push(self.opened(first));
+                let (chain, first) = self.begun(record.time);
+                written.push(first);
                 chain
             }
         };
@@ -174,6 +168,28 @@ impl Ledger {
         written.push(self.opened(entry));
         let under_way = self.known(&id).unwrap_or(Submitted::Done);
         (under_way, written)
+    }
+
+    /// Begins the chain, before the first record.
+    pub(crate) fn begin(&mut self, now: Timestamp) -> Written {
+        let (chain, first) = self.begun(now);
+        self.chain = Some(chain);
+        first
+    }
+
+    /// Returns a chain that begins, and its first record.
+    fn begun(&mut self, now: Timestamp) -> (Chain, Written) {
+        let Origin {
+            component,
+            replica,
+            nonce,
+            known,
+            details,
+            key,
+        } = &self.origin;
+        let writer = Writer::new(component, replica, now, *nonce);
+        let (chain, first) = Chain::begin_with(writer, now, known, details, key);
+        (chain, self.opened(first))
     }
 
     fn opened(&mut self, entry: Entry) -> Written {
@@ -338,11 +354,11 @@ impl Ledger {
         let missing = self.open.values().next().map(|open| &open.missing);
         let misses = |outlet| missing.is_some_and(|missing| missing.contains(&outlet));
         if misses(Outlet::Log) {
-            "nobody reads or stores the log (--audit-log)"
+            "nobody reads or stores the log (audit.log)"
         } else if everywhere && misses(Outlet::Objects) {
             "the API server does not take AuditEvents"
         } else if everywhere && misses(Outlet::Collector) {
-            "the collector (--audit-http) does not take it"
+            "the collector (audit.http) does not take it"
         } else {
             "it took too long"
         }

@@ -11,6 +11,7 @@ fn ledger(required: &[Outlet]) -> Ledger {
         replica: "oz-0".to_owned(),
         nonce: 7,
         known: Vec::new(),
+        details: Vec::new(),
         key: AuditKey::new(&[1; 32]),
     };
     Ledger::new(origin, required.iter().copied().collect())

@@ -5,9 +5,10 @@ mod meters;
 mod queue;
 mod send;
 
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use oz_outbound::Allowed;
 use oz_trail::notify::{Route, Routes, body};
 use prometheus_client::registry::Registry;
@@ -25,32 +26,28 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// Reads the value of `--notifications`, and starts to send.
+    /// Starts to send by these routes, with their Secrets in a directory.
     ///
     /// # Errors
-    /// If the value is invalid.
-    pub(crate) fn start(text: &str) -> anyhow::Result<Self> {
-        let read = Routes::read(text).context("failed to use --notifications")?;
-        let hosts = read.allowed_hosts.iter().map(|host| host.to_lowercase());
+    /// If a URL is invalid.
+    pub(crate) fn start(routes: &Routes, secrets: &Path) -> anyhow::Result<Self> {
+        let hosts = routes.allowed_hosts.iter().map(|host| host.to_lowercase());
         let allowed = Allowed {
             hosts: Arc::new(hosts.collect()),
             ..Allowed::default()
         };
         let meters = Meters::default();
         let mut ways = Vec::new();
-        for route in read.routes {
+        for (number, route) in routes.routes.iter().enumerate() {
             if let Some(url) = &route.url
                 && let Err(why) = allowed.url(url.trim())
             {
-                bail!(
-                    "failed to use --notifications: url of route {:?}: {why}",
-                    route.name
-                );
+                bail!("invalid configuration: notifications.routes[{number}].url: {why}");
             }
-            let queue = Queue::new(meters.of(&route));
-            let sender = Sender::new(route.clone(), queue.clone(), allowed.clone());
+            let queue = Queue::new(meters.of(route));
+            let sender = Sender::new(route.clone(), secrets, queue.clone(), allowed.clone());
             tokio::spawn(sender.run());
-            ways.push((route, queue));
+            ways.push((route.clone(), queue));
         }
         Ok(Self {
             ways: ways.into(),

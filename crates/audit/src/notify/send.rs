@@ -1,6 +1,7 @@
 //! Sends the queued notifications to one server, and retries for an hour. The URL may be a secret, so no message
 //! contains it.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -39,14 +40,19 @@ enum Attempt {
 /// The sender of one route.
 pub(super) struct Sender {
     route: Route,
+    url_file: Option<PathBuf>,
+    signing_key_file: Option<PathBuf>,
     queue: Queue,
     endpoint: Endpoint,
 }
 
 impl Sender {
-    pub(super) fn new(route: Route, queue: Queue, allowed: Allowed) -> Self {
-        let (ca_file, token_file) = (route.ca_file.clone(), route.token_file.clone());
+    pub(super) fn new(route: Route, secrets: &Path, queue: Queue, allowed: Allowed) -> Self {
+        let file = |key: &Option<String>| route.file(secrets, key.as_deref());
+        let (ca_file, token_file) = (file(&route.secret.ca), file(&route.secret.token));
         Self {
+            url_file: file(&route.secret.url),
+            signing_key_file: file(&route.secret.signing_key),
             route,
             queue,
             endpoint: Endpoint::new(allowed, ca_file, token_file),
@@ -121,7 +127,7 @@ impl Sender {
     /// Builds the request and its client. Files are read again each time, since a Secret may have changed.
     fn request(&self, message: &Message) -> anyhow::Result<(HttpClient, Request<Full<Bytes>>)> {
         let route = &self.route;
-        let from_file = route.url_file.as_deref().map(read).transpose()?;
+        let from_file = self.url_file.as_deref().map(read).transpose()?;
         let url = from_file.as_deref().or(route.url.as_deref());
         let url = url.context("the route has no URL")?.trim();
         let uri = self.endpoint.allowed.url(url)?;
@@ -130,7 +136,7 @@ impl Sender {
             .header(CONTENT_TYPE, route.format.media_type())
             .header("webhook-id", &message.id)
             .header("webhook-timestamp", seconds);
-        if let Some(file) = &route.signing_key_file {
+        if let Some(file) = &self.signing_key_file {
             let key = SigningKey::read(&read(file)?);
             let key = key.map_err(|wanted| anyhow!("{} {wanted}", file.display()))?;
             let signature = key.sign(&message.id, seconds, &message.body);

@@ -96,7 +96,7 @@ impl Function {
 }
 
 /// Returns the declaration of a composite, with its functions run in process as the operator does. `namespaces` are
-/// those of Rego policies, from the operator's flags.
+/// those of Rego policies, from the operator's configuration.
 ///
 /// # Errors
 /// All violations, and all features that are not supported yet.
@@ -113,8 +113,8 @@ pub fn declared(
     })
 }
 
-/// Returns the namespaces of Rego policies: those of the operator's flags and, if the status of a composite has the
-/// digest of a policy, that of its URL, also for a user who may not read the flags.
+/// Returns the namespaces of Rego policies: those of the operator's configuration and, if the status of a composite has
+/// the digest of a policy, that of its URL, also for a user who may not read the configuration.
 fn of_policies(composite: &CompositeController, known: &[String]) -> Vec<String> {
     let mut namespaces = known.to_vec();
     let has_policy =

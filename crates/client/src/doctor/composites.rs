@@ -27,18 +27,18 @@ pub(super) async fn composites(site: &Site<'_>) -> Vec<Finding> {
     let mut findings = vec![CHECK.concluded(judge(&found.composites))];
     let is_metacontroller = |one: &Declaration| matches!(one, Declaration::CompositeController(_));
     if found.composites.iter().any(is_metacontroller) {
-        findings.extend(adopting(&site.arguments()));
+        let names = site.config.iter();
+        let names = names.flat_map(|config| &config.composites.adopt_as_original);
+        findings.extend(adopting(names));
         let others = others(site.cluster).await;
         findings.extend(others.transpose().map(|others| CHECK.concluded(others)));
     }
     findings
 }
 
-/// Reports the composites with parents that adopt as with MetaController, by the operator's flags.
-fn adopting(arguments: &[&str]) -> Option<Finding> {
-    let mut flags = arguments.iter();
-    let names = flags.find_map(|flag| flag.strip_prefix("--adopt-as-original="))?;
-    let names: Vec<&str> = names.split(',').filter(|name| !name.is_empty()).collect();
+/// Reports the composites with parents that adopt as with MetaController.
+fn adopting<'a>(names: impl Iterator<Item = &'a String>) -> Option<Finding> {
+    let names: Vec<&str> = names.map(String::as_str).collect();
     (!names.is_empty()).then(|| {
         CHECK.wrong(
             format!(
@@ -202,15 +202,15 @@ mod tests {
 
     #[test]
     fn composites_that_adopt_as_with_metacontroller_are_named() {
-        let found = adopting(&["--composites", "--adopt-as-original=fleets,crews"]);
+        let names = ["fleets".to_owned(), "crews".to_owned()];
+        let found = adopting(names.iter());
         let found = found.map(|found| (found.message, found.verdict));
         let Some((text, Verdict::Wrong { fix })) = found else {
             panic!("it is a finding");
         };
         assert!(text.contains("fleets, crews"), "{text}");
         assert!(fix.contains("composites.adoptAsOriginal"), "{fix}");
-        assert_eq!(adopting(&["--composites", "--adopt-as-original="]), None);
-        assert_eq!(adopting(&["--composites"]), None);
+        assert_eq!(adopting([].iter()), None);
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub enum Check {
     Operator,
     /// The operator may do its work.
     OperatorsRights,
+    /// The configuration is valid, and all pods started with it.
+    Configuration,
     /// The name servers of pods that may connect to name servers only.
     NameServers,
     /// The admission policies are as they were installed.
@@ -72,6 +74,7 @@ impl Check {
             Self::Certificates => "certificates",
             Self::Operator => "operator",
             Self::OperatorsRights => "operator's rights",
+            Self::Configuration => "configuration",
             Self::NameServers => "name servers",
             Self::Policies => "policies",
             Self::AuditKeys => "audit keys",

@@ -14,28 +14,19 @@ use crate::cluster::Cluster;
 use crate::failure::Result;
 
 const CHECK: Check = Check::HarnessRuns;
-const SERVED: &str = "--harness";
-const GIT_IMAGE: &str = "--harness-git-image=";
-
-/// Checks whether an operator with these arguments serves harness runs.
-pub(super) fn is_served(arguments: &[&str]) -> bool {
-    arguments
-        .iter()
-        .any(|it| *it == SERVED || *it == "--harness=true")
-}
 
 /// Checks harness runs. Reports nothing if the operator does not serve them, or the user may not
-/// read its Deployment.
+/// read its configuration.
 pub(super) async fn harness(
     site: &Site<'_>,
     registrations: &Result<Vec<Registration>>,
 ) -> Vec<Finding> {
-    let arguments = site.arguments();
-    if !is_served(&arguments) {
-        return Vec::new();
-    }
+    let harness = match &site.config {
+        Ok(config) if config.harness.enabled => &config.harness,
+        _ => return Vec::new(),
+    };
     let mut findings = vec![CHECK.concluded(broker(site.cluster, site.oz).await)];
-    if !arguments.iter().any(|it| it.starts_with(GIT_IMAGE)) {
+    if harness.git_image.is_empty() {
         findings.push(CHECK.wrong(
             "no image is known to clone the repositories of workspaces by: those with a seed fail",
             "set harness.gitImage in oz's values",

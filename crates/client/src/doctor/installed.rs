@@ -16,7 +16,7 @@ use x509_parser::pem::Pem;
 
 use super::finding::{Check, Finding, Object};
 use super::registrations::{Hook, MUTATING, Registration, VALIDATING};
-use super::site::{Site, arguments, logs};
+use super::site::{Site, logs};
 use crate::cluster::Cluster;
 use crate::explain::operator;
 use crate::failure::{Failure, Result};
@@ -152,32 +152,24 @@ const OPERATOR: [(&str, &str, &str, &str); 10] = [
     ("delete", GROUP, "execaccessrequests", ""),
 ];
 
-/// The operator's account, and whether the operator makes pods.
-struct Operator {
-    account: String,
-    makes_pods: bool,
-}
-
-impl Operator {
-    /// Returns the values of the operator's Deployment; else the defaults.
-    fn of(deployments: &[Deployment]) -> Self {
-        let account = operator::operator(deployments)
-            .and_then(operator::pod)
-            .and_then(|spec| spec.service_account_name.clone());
-        Self {
-            account: account.unwrap_or_else(|| names::OPERATOR.to_owned()),
-            makes_pods: !arguments(deployments).contains(&"--pod-access=false"),
-        }
-    }
+/// Returns the account in the operator's Deployment; else the default.
+fn account(deployments: &[Deployment]) -> String {
+    let account = operator::operator(deployments)
+        .and_then(operator::pod)
+        .and_then(|spec| spec.service_account_name.clone());
+    account.unwrap_or_else(|| names::OPERATOR.to_owned())
 }
 
 pub(super) async fn operator_rights(site: &Site<'_>) -> Result<Finding> {
     const CHECK: Check = Check::OperatorsRights;
     let Site { cluster, oz, .. } = site;
-    let operator = Operator::of(site.readable());
-    let account = &operator.account;
+    let account = &account(site.readable());
+    let makes_pods = site
+        .config
+        .as_ref()
+        .map_or(true, |config| config.access.pods);
     let wanted = OPERATOR.into_iter();
-    let wanted = wanted.filter(|right| operator.makes_pods || *right != MAKE_PODS);
+    let wanted = wanted.filter(|right| makes_pods || *right != MAKE_PODS);
     let reviews: Api<SubjectAccessReview> = Api::all(cluster.client.clone());
     let answers = join_all(wanted.map(|(verb, group, resource, subresource)| {
         let reviews = &reviews;
@@ -289,14 +281,14 @@ mod tests {
 
     use super::*;
 
-    fn deployment(name: &str, image: &str, arguments: &[&str]) -> Deployment {
+    fn deployment(name: &str, image: &str) -> Deployment {
         serde_json::from_value(json!({
             "metadata": {"name": name, "labels": {
                 "app.kubernetes.io/component": "operator", "app.kubernetes.io/version": "1.2.3",
             }},
             "spec": {"selector": {}, "template": {"spec": {
                 "serviceAccountName": name,
-                "containers": [{"name": "operator", "image": image, "args": arguments}],
+                "containers": [{"name": "operator", "image": image}],
             }}},
         }))
         .unwrap()
@@ -311,25 +303,14 @@ mod tests {
             ("registry.example/oz@sha256:0123", "1.2.3"),
             ("registry.example:5000/oz:2.0.0@sha256:0123", "1.2.3"),
         ] {
-            assert_eq!(
-                versions_of(&deployment("oz", image, &[])),
-                [version],
-                "{image}"
-            );
+            assert_eq!(versions_of(&deployment("oz", image)), [version], "{image}");
         }
     }
 
     #[test]
-    fn the_operator_is_who_its_deployment_says() {
-        let nobody = Operator::of(&[]);
-        assert_eq!(
-            (nobody.account.as_str(), nobody.makes_pods),
-            ("oz-operator", true)
-        );
-        let arguments = ["--leader-elect", "--pod-access=false"];
-        let other = deployment("access-oz-operator", "oz:1", &arguments);
-        let operator = Operator::of(&[other]);
-        assert_eq!(operator.account, "access-oz-operator");
-        assert!(!operator.makes_pods);
+    fn operator_account_is_that_of_its_deployment() {
+        assert_eq!(account(&[]), "oz-operator");
+        let other = deployment("access-oz-operator", "oz:1");
+        assert_eq!(account(&[other]), "access-oz-operator");
     }
 }

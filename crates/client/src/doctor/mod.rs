@@ -4,6 +4,7 @@
 mod audit_keys;
 mod checks;
 mod composites;
+mod configuration;
 mod finding;
 mod harness;
 mod installed;
@@ -50,6 +51,7 @@ pub async fn examine_installation(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     findings.extend(installed::webhooks(&registrations));
     findings.push(Check::Operator.concluded(installed::operator(cluster, oz).await));
     let site = Site::read(cluster, oz).await;
+    findings.extend(configuration::configuration(&site).await);
     findings.push(Check::OperatorsRights.concluded(installed::operator_rights(&site).await));
     findings.extend(name_servers::name_servers(&site).await);
     findings.push(Check::Policies.concluded(policies::policies(&site).await));

@@ -12,18 +12,6 @@ use crate::cluster::Cluster;
 use crate::failure::Result;
 
 const CHECK: Check = Check::NameServers;
-const FLAG: &str = "--name-servers=";
-
-/// Returns the name servers that an operator with these arguments permits to such pods.
-fn configured(arguments: &[&str]) -> Vec<NameServer> {
-    let values = arguments.iter().filter_map(|it| it.strip_prefix(FLAG));
-    let servers = values.flat_map(|value| value.split(','));
-    let servers: Vec<_> = servers.filter_map(|it| it.parse().ok()).collect();
-    if servers.is_empty() {
-        return vec![NameServer::usual()];
-    }
-    servers
-}
 
 /// Checks the name servers. Reports nothing if no template has `egress: Dns`; another check reports
 /// kinds that cannot be listed.
@@ -44,7 +32,10 @@ pub(super) async fn name_servers(site: &Site<'_>) -> Option<Finding> {
     if names.is_empty() {
         return None;
     }
-    let servers = configured(&site.arguments());
+    let servers = match &site.config {
+        Ok(config) => config.settings(site.oz).name_servers,
+        Err(_) => vec![NameServer::usual()],
+    };
     Some(CHECK.concluded(judge(site.cluster, &servers, &names).await))
 }
 
@@ -62,8 +53,7 @@ async fn judge(cluster: &Cluster, servers: &[NameServer], names: &[String]) -> R
             "there is no pod of {named}, so pods by {} resolve no name",
             names.join(", ")
         ),
-        "have the operator's --name-servers (access.nameServers of the chart) name the name servers of \
-         this cluster",
+        "have access.nameServers in oz's values name the name servers of this cluster",
     ))
 }
 
@@ -77,21 +67,4 @@ async fn is_there(cluster: &Cluster, server: &NameServer) -> Result<bool> {
     let first = ListParams::default().labels(&labels).limit(1);
     let list = cluster.answer(pods.list_metadata(&first)).await?;
     Ok(!list.items.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn expected_name_servers_follow_operator_arguments() {
-        let named = |arguments: &[&str]| {
-            let servers = configured(arguments);
-            let servers: Vec<String> = servers.iter().map(NameServer::to_string).collect();
-            servers.join(" ")
-        };
-        assert_eq!(named(&["--policies=oz"]), "kube-system/k8s-app=kube-dns");
-        let given = "--name-servers=dns/app=dns:5353,169.254.20.10/32";
-        assert_eq!(named(&[given]), "dns/app=dns:5353 169.254.20.10/32");
-    }
 }

@@ -4,43 +4,34 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use kube::Api;
+use oz_config::OzConfiguration;
 use oz_core::policies::{Installation, Policy};
 
 use super::finding::{Check, Finding};
-use super::harness;
 use super::site::Site;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 
 const CHECK: Check = Check::Policies;
 
-/// Returns the installation that an operator with these arguments expects.
-fn installation(oz: &str, arguments: &[&str]) -> Option<Installation> {
-    let values = |flag: &str| {
-        let values = arguments.iter().filter_map(|it| it.strip_prefix(flag));
-        let values = values.flat_map(|value| value.split(','));
-        values.map(ToOwned::to_owned).collect::<Vec<String>>()
-    };
-    let break_glass = values("--break-glass-group=");
-    Some(Installation {
-        name: values("--policies=")
-            .pop()
-            .filter(|name| !name.is_empty())?,
+/// Returns the installation that an operator with this configuration expects; `None` if it expects no policies.
+fn installation(oz: &str, config: &OzConfiguration) -> Option<Installation> {
+    config.installation.policies.then(|| Installation {
+        name: config.installation.name.clone(),
         namespace: oz.to_owned(),
-        break_glass,
-        harness: harness::is_served(arguments),
-        composites: arguments
-            .iter()
-            .any(|it| matches!(*it, "--composites" | "--composites=true")),
+        break_glass: config.webhook.break_glass_groups.clone(),
+        harness: config.harness.enabled,
+        composites: config.composites.enabled,
     })
 }
 
-/// Checks each admission policy of oz against the operator's flags.
+/// Checks each admission policy of oz against the operator's configuration.
 pub(super) async fn policies(site: &Site<'_>) -> Result<Finding> {
-    if let Err(failure) = &site.deployments {
-        return Ok(CHECK.unknown(failure.message()));
-    }
-    let Some(installation) = installation(site.oz, &site.arguments()) else {
+    let config = match &site.config {
+        Err(failure) => return Ok(CHECK.unknown(failure.message())),
+        Ok(config) => config,
+    };
+    let Some(installation) = installation(site.oz, config) else {
         let text = "the operator expects none: what oz's webhook refuses goes through without it";
         return Ok(CHECK.unknown(text));
     };
@@ -79,15 +70,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expected_policies_follow_operator_arguments() {
-        assert_eq!(installation("access", &[]), None);
-        assert_eq!(installation("access", &["--policies="]), None);
-        let arguments = [
-            "--policies=access-oz",
-            "--break-glass-group=menders,root",
-            "--harness",
-            "--composites",
-        ];
+    fn expected_policies_follow_configuration() {
+        let read = |sets: &[&str]| {
+            let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+            OzConfiguration::read_with(None, &sets).unwrap()
+        };
+        assert_eq!(installation("access", &read(&[])), None);
+        let config = read(&[
+            "installation={name: access-oz, policies: true}",
+            "webhook.breakGlassGroups=[menders, root]",
+            "harness={enabled: true, image: oz-harness}",
+            "composites.enabled=true",
+        ]);
         let expected = Installation {
             name: "access-oz".to_owned(),
             namespace: "access".to_owned(),
@@ -95,6 +89,6 @@ mod tests {
             harness: true,
             composites: true,
         };
-        assert_eq!(installation("access", &arguments), Some(expected));
+        assert_eq!(installation("access", &config), Some(expected));
     }
 }

@@ -26,7 +26,7 @@ use oz_core::kinds::{AccessRequest, AccessTemplate as _};
 use oz_core::settings::Settings;
 use oz_core::validate::Violation;
 
-use super::operator::{Flags, Source};
+use super::operator::{Configured, Source};
 use super::policies::{self, Judged};
 use super::unsaved::{Unsaved, keys};
 use super::{UNREADABLE, unreadable};
@@ -67,8 +67,8 @@ pub struct Explanation {
     pub window: Option<Window>,
     /// The plan of the operator.
     pub plan: Planned,
-    /// The source of the operator's flags.
-    pub flags: Source,
+    /// The source of the operator's configuration.
+    pub configuration: Source,
 }
 
 /// The plan, or the reason why it cannot be created here.
@@ -86,10 +86,10 @@ pub enum Gap {
     #[error("it depends on what only the operator can find out")]
     OperatorOnly,
     /// The operator serves other namespaces.
-    #[error("the operator runs with --access-namespaces, and this namespace is none of them")]
+    #[error("access.namespaces of the configuration does not have this namespace")]
     OtherNamespaces,
     /// The operator creates no pods.
-    #[error("the operator runs with --pod-access=false, and makes no pods")]
+    #[error("access.pods of the configuration is false, and the operator makes no pods")]
     NoPods,
     /// The user could not read an object.
     #[error(transparent)]
@@ -117,7 +117,7 @@ pub trait Explained: AccessRequest {
     /// The controller of the kind.
     type Access: Kind<Request = Self, Template = <Self as AccessRequest>::Template>;
 
-    /// Creates the controller from the operator's flags.
+    /// Creates the controller from the operator's configuration.
     ///
     /// # Errors
     /// The operator would do nothing.
@@ -216,7 +216,7 @@ fn readable<T>(read: Result<T, CoreFailure>) -> Result<Result<T, CoreFailure>, G
 /// Explains a request: an existing one, or the one that `requester` would create.
 pub async fn explain<R: Explained>(
     cluster: &Cluster,
-    flags: &Flags,
+    configured: &Configured,
     requester: Requester,
     ask: Ask,
     request: Option<&R>,
@@ -267,7 +267,14 @@ pub async fn explain<R: Explained>(
         namespace: cluster.namespace.clone(),
         name: request.map(ResourceExt::name_any),
         template_exists: template.is_some(),
-        plan: plan(cluster, &flags.settings, &unsaved, (template, locks), now).await?,
+        plan: plan(
+            cluster,
+            &configured.settings,
+            &unsaved,
+            (template, locks),
+            now,
+        )
+        .await?,
         requester,
         status: request.and_then(|request| request.status().cloned()),
         ask,
@@ -276,7 +283,7 @@ pub async fn explain<R: Explained>(
         request_violations: checked.err().into_iter().flatten().collect(),
         template_violations,
         window,
-        flags: flags.source.clone(),
+        configuration: configured.source.clone(),
     })
 }
 

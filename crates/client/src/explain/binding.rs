@@ -1,6 +1,6 @@
 //! An explanation of a transient binding: its terms, its status, and the rules as they apply now. The plan is the
-//! operator's own, for such an object created now. The list of roles that may be bound is in the operator's flags: if
-//! the flags are not known, the explanation states that.
+//! operator's own, for such an object created now. The list of roles that may be bound is in the operator's configuration: if
+//! it is not known, the explanation states that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use oz_core::transient::{
     StoredBinding, Terms, Transient, may_bind,
 };
 
-use super::operator::{Flags, Source};
+use super::operator::{Configured, Source};
 use super::policies::{self, Judged};
 use super::unsaved::{Unsaved, keys};
 use crate::cluster::Cluster;
@@ -61,8 +61,8 @@ pub struct Explanation {
     pub rules: Vec<Rule>,
     /// The plan; `None` if its input cannot be read.
     pub plan: Option<Plan>,
-    /// The source of the operator's flags.
-    pub flags: Source,
+    /// The source of the operator's configuration.
+    pub configuration: Source,
 }
 
 /// The data of an object.
@@ -80,7 +80,11 @@ pub struct View {
 }
 
 /// Explains a binding.
-pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> Result<Explanation> {
+pub async fn explain<K: Kind>(
+    cluster: &Cluster,
+    configured: &Configured,
+    object: &K,
+) -> Result<Explanation> {
     let now = Timestamp::now();
     let binding = object.stored()?;
     // The requester in the webhook's stamp; only the operator can verify the stamp, and its status reports the result.
@@ -95,12 +99,12 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
             rules.extend(violations.iter().map(wrong));
         }
         Ok(terms) => {
-            let policy = policy(flags, &binding, terms)?;
+            let policy = policy(configured, &binding, terms)?;
             rules.push(window(terms, &binding, now));
             let content = content(cluster, terms, binding.namespace()).await;
             let permits = policy.permits(terms, binding.namespace(), binding.created());
             let listed = *permits.as_ref().unwrap_or(&Listed::ByPattern);
-            let listed = if flags.are_known() {
+            let listed = if configured.is_known() {
                 listed
             } else {
                 Listed::ByPattern
@@ -109,7 +113,7 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
             rules.push(role(&terms.role, listed, place, content.as_ref()));
             let may = may(cluster, &requester, binding.namespace(), &terms.role).await;
             rules.push(right(&requester, &terms.role, may.as_ref()));
-            rules.push(list(flags, permits));
+            rules.push(list(configured, permits));
             let locks = locks::seen(cluster).await;
             let access = Access::bound(&requester, &terms.subjects, binding.namespace());
             let lock = locks.against(&access, now);
@@ -150,7 +154,7 @@ pub async fn explain<K: Kind>(cluster: &Cluster, flags: &Flags, object: &K) -> R
         requester,
         rules,
         plan,
-        flags: flags.source.clone(),
+        configuration: configured.source.clone(),
     })
 }
 
@@ -171,10 +175,10 @@ fn agreed(judged: &Judged, binding: &Binding<'_>, terms: &Terms) -> Vec<Rule> {
     std::iter::once(policies).chain(approval).collect()
 }
 
-/// Returns the operator's policy for bindings. If the flags are not known, it allows only this role.
-fn policy(flags: &Flags, binding: &Binding<'_>, terms: &Terms) -> Result<Policy> {
-    if flags.are_known() {
-        return Ok(flags.settings.policy.clone());
+/// Returns the operator's policy for bindings. If the configuration is not known, it allows only this role.
+fn policy(configured: &Configured, binding: &Binding<'_>, terms: &Terms) -> Result<Policy> {
+    if configured.is_known() {
+        return Ok(configured.settings.policy.clone());
     }
     let entry = match (terms.role.kind, binding.namespace()) {
         (RoleKind::Role, Some(namespace)) => format!("{namespace}/{}", terms.role.name),
@@ -193,13 +197,12 @@ fn policy(flags: &Flags, binding: &Binding<'_>, terms: &Terms) -> Result<Policy>
     })
 }
 
-fn list(flags: &Flags, permits: Result<Listed, CoreFailure>) -> Rule {
-    if !flags.are_known() {
+fn list(configured: &Configured, permits: Result<Listed, CoreFailure>) -> Rule {
+    if !configured.is_known() {
         return Rule::new(
             "list",
             None,
-            "which roles oz may bind, for how long, and how far ahead, is in its flags --bindable-roles, \
-             --max-binding-window and --max-binding-lead",
+            "which roles oz may bind, for how long, and how far ahead, is in the section transient of its configuration",
         );
     }
     match permits {

@@ -1,5 +1,5 @@
 //! The decisions about requests and transient bindings: by the operator's own functions, with the results of the
-//! operator's lookups, and by its flags.
+//! operator's lookups, and by its configuration.
 
 pub mod access;
 pub mod binding;

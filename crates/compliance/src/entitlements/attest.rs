@@ -379,12 +379,10 @@ impl Way {
             }
             Self::Emergency => "take them out of spec.accessConfig.emergency of the template",
             Self::TransientBinding => {
-                "take the role from --bindable-roles of the operator, or their right to create transient bindings"
+                "take the role from transient.bindableRoles, or their right to create transient bindings"
             }
             Self::Waiting => "delete the transient binding, whose window is still to open",
-            Self::BreakGlass => {
-                "take the group from --break-glass-group of operator and webhook (webhook.breakGlassGroups of the chart)"
-            }
+            Self::BreakGlass => "take the group from webhook.breakGlassGroups",
             Self::Granted => "end it: `ozctl revoke NAME`, or `ozctl lock`",
             Self::Standing => "change or delete the binding: kubectl edit or delete",
         }

@@ -1,5 +1,5 @@
-//! The entitlements that the objects and flags of oz define: templates, approval rules, roles that may be bound for a
-//! limited time, transient bindings with windows that open later, groups for emergencies.
+//! The entitlements that the objects and configuration of oz define: templates, approval rules, roles that may be bound
+//! for a limited time, transient bindings with windows that open later, groups for emergencies.
 
 use jiff::Timestamp;
 use oz_api::{AccessConfig, ApprovalRule, IdentityError};

@@ -275,7 +275,7 @@ fn users_who_may_create_transient_bindings_are_listed_per_role() {
         let found = rbac.holders("create", group, "transientrolebindings");
         assert_eq!(found.len(), usize::from(name == "ask"), "{name}");
         for holder in &found {
-            let row = bindable(holder, "ClusterRole view", "--bindable-roles");
+            let row = bindable(holder, "ClusterRole view", "transient.bindableRoles");
             assert_eq!(
                 (row.way, &row.permits[0][..]),
                 (Way::TransientBinding, "bind ClusterRole view")

@@ -1,5 +1,5 @@
 //! The name servers to which a pod with restricted network may connect: their addresses depend on the
-//! cluster, and are a flag of the operator.
+//! cluster, and are a value of the configuration.
 
 use std::collections::BTreeMap;
 use std::fmt;

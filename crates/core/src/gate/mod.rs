@@ -49,7 +49,7 @@ pub fn needed(
             message: format!(
                 "template {template} lets people in through oz's gate alone (spec.accessConfig.sessions: \
                  Gate), and the operator knows of none; use another template, or have the gate installed \
-                 (gate.enabled of the chart, --gate-service-account of the operator)"
+                 (gate.enabled of the chart)"
             ),
         }),
         (Sessions::Gate, Some(gate)) => Ok(Some(gate.clone())),

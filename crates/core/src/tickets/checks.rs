@@ -1,15 +1,17 @@
-//! Checks, as `--tickets` has them: which server is asked about a ticket, and what its answer means.
+//! Ticket checks: which server is asked about a ticket, and what its answer means.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
 use oz_api::duration::{DurationError, GoDuration};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::CheckTerms;
-use crate::validate::{FormError, dns_label};
+use crate::validate::dns_label;
 
 /// How many checks there may be.
 const MOST_CHECKS: usize = 32;
@@ -25,100 +27,99 @@ const TIMEOUT: [SignedDuration; 2] = [
 /// How often one is asked.
 const EVERY: [SignedDuration; 2] = [SignedDuration::from_secs(1), SignedDuration::from_hours(1)];
 
-/// What holds while a server does not answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, strum::Display)]
+/// The effect of a server that does not answer.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema, strum::Display,
+)]
 pub enum WhenAway {
-    /// What is asked for waits; what was granted ends if it lasts long.
+    /// Requests wait; granted access ends if the state lasts.
     #[default]
     Refuse,
-    /// It is granted, and nothing ends.
+    /// Requests are granted, and nothing ends.
     Allow,
 }
 
-/// All checks.
-#[derive(Clone, Debug, Default)]
+/// Ticket checks: the servers that the operator asks whether a change ticket is open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Checks {
-    /// By name.
+    /// The checks by name, which templates and access policies use.
     pub checks: BTreeMap<String, Check>,
-    /// Hosts that may have an address which nobody else's may, such as one of loopback.
+    /// Hosts that may have a loopback or link-local address. The operator asks no other host with such an address.
     pub allowed_hosts: BTreeSet<String>,
 }
 
-/// One check.
-#[derive(Clone, Debug)]
+/// A ticket check.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Check {
-    /// The URL, with `{ticket}` in its path or query.
+    /// URL of the server, with {ticket} in its path or query.
+    #[serde(deserialize_with = "url")]
     url: String,
-    /// A file with a bearer token.
-    pub token_file: Option<PathBuf>,
-    /// A file with the certificate authorities that vouch for the server.
-    pub ca_file: Option<PathBuf>,
-    /// CEL over `status` and `body`: whether the ticket lets somebody in.
+    /// The Secret of the check, in oz's namespace.
+    #[serde(default)]
+    pub secret: CheckSecret,
+    /// CEL over `status` and `body` of the response: true if the ticket permits access.
     pub accept: String,
-    /// What decisions go by.
-    pub terms: CheckTerms,
-}
-
-/// As it is written.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Written {
-    #[serde(default)]
-    checks: BTreeMap<String, WrittenCheck>,
-    #[serde(default)]
-    allowed_hosts: BTreeSet<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct WrittenCheck {
-    url: String,
-    #[serde(default)]
-    token_file: Option<PathBuf>,
-    #[serde(default)]
-    ca_file: Option<PathBuf>,
-    accept: String,
-    #[serde(default)]
-    timeout: Option<String>,
+    /// Timeout of the server, from 100ms to 30s.
+    #[serde(
+        default = "CheckTerms::default_timeout",
+        deserialize_with = "timeout",
+        serialize_with = "text"
+    )]
+    #[schemars(with = "String", regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
+    timeout: SignedDuration,
+    /// The effect of a server that does not answer.
     #[serde(default)]
     when_away: WhenAway,
-    #[serde(default)]
-    every: Option<String>,
+    /// Interval between two queries about a ticket while access lasts, from 1s to 1h.
+    #[serde(
+        default = "CheckTerms::default_every",
+        deserialize_with = "every",
+        serialize_with = "text"
+    )]
+    #[schemars(with = "String", regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
+    every: SignedDuration,
 }
 
-/// The reason why a check cannot be used.
+/// The Secret of a ticket check, and the names of its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct CheckSecret {
+    /// Name of the Secret. Empty for none.
+    pub name: String,
+    /// Its key with a bearer token.
+    pub token: Option<String>,
+    /// Its key with the CA bundle (PEM) that verifies the server.
+    pub ca: Option<String>,
+}
+
+/// The reason why the URL of a check is invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum CheckUrlInvalid {
+    /// Its length.
+    #[error("must be at most {MAX_URL} bytes")]
+    Length,
+    /// Its scheme.
+    #[error("must begin with https:// or http://")]
+    Scheme,
+    /// A fragment.
+    #[error("must have no #: the client does not send a fragment")]
+    Fragment,
+    /// The place of the ticket.
+    #[error("must have {PLACE} in its path or query")]
+    Place,
+}
+
+/// The reason why a duration of a check is invalid.
 #[derive(Debug, thiserror::Error)]
-pub enum CheckInvalid {
-    /// The form of its name.
-    #[error("its name {0}")]
-    Name(FormError),
-    /// The length of its URL.
-    #[error("url must be at most {MAX_URL} bytes")]
-    UrlLength,
-    /// The scheme of its URL.
-    #[error("url must begin with https:// or http://")]
-    UrlScheme,
-    /// A fragment in its URL.
-    #[error("url must have no #: what follows one is not sent")]
-    UrlFragment,
-    /// The place of the ticket in its URL.
-    #[error("url must have {PLACE} in its path or query")]
-    UrlPlace,
-    /// A duration that is none.
-    #[error("{field} {text:?}: {error}")]
-    Duration {
-        /// Name of the field.
-        field: &'static str,
-        /// Its text.
-        text: String,
-        /// The reason.
-        error: DurationError,
-    },
-    /// A duration that is too short or too long.
-    #[error("{field} must be {least:#} to {most:#}")]
+enum CheckDurationInvalid {
+    /// The text is not a duration.
+    #[error(transparent)]
+    Text(#[from] DurationError),
+    /// The duration is too short or too long.
+    #[error("must be {least:#} to {most:#}")]
     Bounds {
-        /// Name of the field.
-        field: &'static str,
         /// The minimum.
         least: SignedDuration,
         /// The maximum.
@@ -126,120 +127,131 @@ pub enum CheckInvalid {
     },
 }
 
-/// Why checks cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// It is not what it should be.
-    #[error("it cannot be read: {0}")]
-    Unreadable(#[from] serde_json::Error),
-    /// There are too many.
-    #[error("it has more than {MOST_CHECKS} checks")]
-    TooMany,
-    /// A check says something that cannot be.
-    #[error("check {name:?}: {why}")]
-    Check {
-        /// Which.
-        name: String,
-        /// What.
-        why: CheckInvalid,
-    },
+/// The fault of checks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at}: {why}")]
+pub struct CheckError {
+    /// The path of the field, such as `checks.jira`.
+    pub at: String,
+    /// The fault.
+    pub why: String,
 }
 
 impl Checks {
-    /// Reads the value of `--tickets`.
+    /// Checks the number and the names of the checks.
     ///
     /// # Errors
-    /// What is wrong with it, and in which check.
-    pub fn read(text: &str) -> Result<Self, CheckError> {
-        let written: Written = serde_json::from_str(text)?;
-        if written.checks.len() > MOST_CHECKS {
-            return Err(CheckError::TooMany);
+    /// The field with a fault.
+    pub fn check(&self) -> Result<(), CheckError> {
+        if self.checks.len() > MOST_CHECKS {
+            return Err(CheckError {
+                at: "checks".to_owned(),
+                why: format!("must be at most {MOST_CHECKS}"),
+            });
         }
-        let checks = written.checks.into_iter().map(|(name, check)| {
-            let read = dns_label(&name)
-                .map_err(CheckInvalid::Name)
-                .and_then(|()| Check::read(check));
-            match read {
-                Ok(check) => Ok((name, check)),
-                Err(why) => Err(CheckError::Check { name, why }),
+        for (name, check) in &self.checks {
+            let at = format!("checks.{name}");
+            if let Err(why) = dns_label(name) {
+                let why = format!("the name {why}");
+                return Err(CheckError { at, why });
             }
-        });
-        Ok(Self {
-            checks: checks.collect::<Result<_, _>>()?,
-            allowed_hosts: written.allowed_hosts,
-        })
+            let secret = &check.secret;
+            if secret.name.is_empty() && (secret.token.is_some() || secret.ca.is_some()) {
+                let at = format!("{at}.secret.name");
+                let why = "is required for its keys".to_owned();
+                return Err(CheckError { at, why });
+            }
+        }
+        Ok(())
     }
 
-    /// What decisions go by, by the names of checks.
+    /// Returns the terms of decisions, by the names of checks.
     #[must_use]
     pub fn terms(&self) -> BTreeMap<String, CheckTerms> {
         let each = self.checks.iter();
-        each.map(|(name, check)| (name.clone(), check.terms))
+        each.map(|(name, check)| (name.clone(), check.terms()))
             .collect()
     }
 }
 
 impl Check {
-    fn read(written: WrittenCheck) -> Result<Self, CheckInvalid> {
-        placed(&written.url)?;
-        let length = |field, text: Option<String>, default, bounds| match text {
-            None => Ok(default),
-            Some(text) => length(field, &text, bounds),
-        };
-        let timeout = SignedDuration::from_secs(3);
-        Ok(Self {
-            url: written.url,
-            token_file: written.token_file,
-            ca_file: written.ca_file,
-            accept: written.accept,
-            terms: CheckTerms {
-                timeout: length("timeout", written.timeout, timeout, TIMEOUT)?,
-                when_away: written.when_away,
-                every: length("every", written.every, SignedDuration::from_secs(60), EVERY)?,
-            },
-        })
+    /// Returns the terms of decisions.
+    #[must_use]
+    pub const fn terms(&self) -> CheckTerms {
+        CheckTerms {
+            timeout: self.timeout,
+            when_away: self.when_away,
+            every: self.every,
+        }
     }
 
-    /// Where to ask about a ticket. Whatever the ticket is, nothing in it means anything to a URL.
+    /// Returns the URL of the query about a ticket. No character of the ticket has a meaning in the URL.
     #[must_use]
     pub fn url(&self, ticket: &str) -> String {
         self.url.replace(PLACE, &encoded(ticket))
     }
+
+    /// Returns the file of a key of the check's Secret, in the directory of Secrets; `name` is the check's.
+    #[must_use]
+    pub fn file(secrets: &Path, name: &str, key: Option<&str>) -> Option<PathBuf> {
+        key.map(|key| secrets.join("tickets").join(name).join(key))
+    }
+}
+
+impl CheckTerms {
+    const fn default_timeout() -> SignedDuration {
+        Self::UNKNOWN.timeout
+    }
+
+    const fn default_every() -> SignedDuration {
+        Self::UNKNOWN.every
+    }
+}
+
+fn url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let url = String::deserialize(deserializer)?;
+    placed(&url).map_err(D::Error::custom)?;
+    Ok(url)
+}
+
+fn timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SignedDuration, D::Error> {
+    length(&String::deserialize(deserializer)?, TIMEOUT).map_err(D::Error::custom)
+}
+
+fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SignedDuration, D::Error> {
+    length(&String::deserialize(deserializer)?, EVERY).map_err(D::Error::custom)
+}
+
+fn text<S: Serializer>(duration: &SignedDuration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&GoDuration::from(*duration))
 }
 
 /// The ticket must not say whom oz talks to, nor stand where nothing is sent.
-fn placed(url: &str) -> Result<(), CheckInvalid> {
+fn placed(url: &str) -> Result<(), CheckUrlInvalid> {
     if url.len() > MAX_URL {
-        return Err(CheckInvalid::UrlLength);
+        return Err(CheckUrlInvalid::Length);
     }
     let server = url
         .strip_prefix("https://")
         .or_else(|| url.strip_prefix("http://"));
-    let server = server.ok_or(CheckInvalid::UrlScheme)?;
+    let server = server.ok_or(CheckUrlInvalid::Scheme)?;
     if url.contains('#') {
-        return Err(CheckInvalid::UrlFragment);
+        return Err(CheckUrlInvalid::Fragment);
     }
     let after = server.find(['/', '?', '\\']);
     match (after, server.find(PLACE)) {
         (Some(after), Some(place)) if after < place => Ok(()),
-        _ => Err(CheckInvalid::UrlPlace),
+        _ => Err(CheckUrlInvalid::Place),
     }
 }
 
 fn length(
-    field: &'static str,
     text: &str,
     [least, most]: [SignedDuration; 2],
-) -> Result<SignedDuration, CheckInvalid> {
-    let parsed: Result<GoDuration, _> = text.parse();
-    let parsed = parsed.map_err(|error| CheckInvalid::Duration {
-        field,
-        text: text.to_owned(),
-        error,
-    })?;
-    let length = SignedDuration::from(parsed);
+) -> Result<SignedDuration, CheckDurationInvalid> {
+    let length = SignedDuration::from(text.parse::<GoDuration>()?);
     if length < least || length > most {
-        return Err(CheckInvalid::Bounds { field, least, most });
+        return Err(CheckDurationInvalid::Bounds { least, most });
     }
     Ok(length)
 }
@@ -264,9 +276,14 @@ mod tests {
 
     use super::*;
 
+    fn all(value: Value) -> Result<Checks, String> {
+        let checks: Checks = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        checks.check().map_err(|error| error.to_string())?;
+        Ok(checks)
+    }
+
     fn read(check: Value) -> Result<Check, String> {
-        let text = json!({"checks": {"jira": check}}).to_string();
-        let checks = Checks::read(&text).map_err(|error| error.to_string())?;
+        let checks = all(json!({"checks": {"jira": check}}))?;
         Ok(checks.checks["jira"].clone())
     }
 
@@ -277,9 +294,9 @@ mod tests {
     #[test]
     fn a_check_has_what_it_does_not_say() {
         let check = read(at("https://jira.test/issue/{ticket}")).unwrap();
-        assert_eq!(check.terms.timeout, SignedDuration::from_secs(3));
-        assert_eq!(check.terms.every, SignedDuration::from_secs(60));
-        assert_eq!(check.terms.when_away, WhenAway::Refuse);
+        assert_eq!(check.terms().timeout, SignedDuration::from_secs(3));
+        assert_eq!(check.terms().every, SignedDuration::from_secs(60));
+        assert_eq!(check.terms().when_away, WhenAway::Refuse);
     }
 
     #[test]
@@ -316,7 +333,7 @@ mod tests {
             "https://{ticket}@jira.test/",
             &long,
         ] {
-            assert!(read(at(url)).unwrap_err().contains("url must"), "{url}");
+            assert!(read(at(url)).unwrap_err().contains("must"), "{url}");
         }
         for (field, value) in [
             ("timeout", "0s"),
@@ -332,16 +349,11 @@ mod tests {
             check[field] = json!(value);
             assert!(read(check).is_err(), "{field}: {value}");
         }
-        let name = json!({"checks": {"Jira!": at("https://jira.test/{ticket}")}}).to_string();
-        assert!(
-            Checks::read(&name)
-                .unwrap_err()
-                .to_string()
-                .contains("its name")
-        );
+        let name = all(json!({"checks": {"Jira!": at("https://jira.test/{ticket}")}}));
+        assert!(name.unwrap_err().contains("the name"));
         let many: BTreeMap<String, Value> = (0..=MOST_CHECKS)
             .map(|number| (format!("c{number}"), at("https://jira.test/{ticket}")))
             .collect();
-        assert!(Checks::read(&json!({"checks": many}).to_string()).is_err());
+        assert!(all(json!({"checks": many})).is_err());
     }
 }

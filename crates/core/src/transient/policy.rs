@@ -1,13 +1,11 @@
 //! What the operator of a cluster allows: which roles, for how long. The webhook refuses by it and
-//! the operator checks it again, so both get the same flags.
+//! the operator checks it again, so both read the same configuration.
 
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 use jiff::SignedDuration;
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use oz_api::duration::GoDuration;
 use oz_api::{RoleKind, RoleReference};
 
 use super::danger::danger;
@@ -36,26 +34,7 @@ pub struct Policy {
     pub own_namespace: String,
 }
 
-/// Why a limit for a namespace cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no limit for a namespace: write NAMESPACE=DURATION, such as prod=1h")]
-pub struct PolicyError(String);
-
 impl Policy {
-    /// Reads `prod=1h`.
-    ///
-    /// # Errors
-    /// When the text is not that.
-    pub fn namespace_limit(text: &str) -> Result<(String, SignedDuration), PolicyError> {
-        let error = || PolicyError(text.to_owned());
-        let (namespace, length) = text.split_once('=').ok_or_else(error)?;
-        let length = GoDuration::from_str(length).map_err(|_| error())?;
-        if namespace.is_empty() || !length.is_positive() {
-            return Err(error());
-        }
-        Ok((namespace.to_owned(), length.into()))
-    }
-
     /// The longest window of a binding in this namespace; `None` for the whole cluster.
     #[must_use]
     pub fn longest(&self, namespace: Option<&str>) -> SignedDuration {
@@ -120,7 +99,7 @@ impl Policy {
     fn not_listed(&self, role: &RoleReference) -> String {
         let what = format!("{} {} cannot be bound through oz", role.kind, role.name);
         if self.roles.is_empty() {
-            return format!("{what}: no role can, see the flag --bindable-roles");
+            return format!("{what}: no role can, see transient.bindableRoles");
         }
         format!("{what}: the roles that can are {}", self.roles)
     }
@@ -154,7 +133,9 @@ impl Policy {
         }
         Err(Failure::invalid(
             ROLE_TOO_POWERFUL,
-            format!("{what}; it is bound through oz only if --bindable-roles names it in full"),
+            format!(
+                "{what}; it is bound through oz only if transient.bindableRoles names it in full"
+            ),
         ))
     }
 }

@@ -61,7 +61,7 @@ impl Policy {
             "WindowTooFar",
             format!(
                 "the window opens {lead:#} after the creation of the binding, and {longest:#} are allowed \
-                 (--max-binding-lead); create it at {earliest} or later"
+                 (transient.maxBindingLead); create it at {earliest} or later"
             ),
         ))
     }
@@ -78,7 +78,8 @@ impl Policy {
             "TooManyWaiting",
             format!(
                 "{older} transient bindings of user {user} wait for their windows to open, and {} are allowed \
-                 (--max-waiting-bindings); delete some that are not needed, or create this one when its window opens",
+                 (transient.maxWaitingBindings); delete some that are not needed, or create this one when its \
+                 window opens",
                 self.most_waiting
             ),
         ))

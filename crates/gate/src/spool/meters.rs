@@ -37,7 +37,7 @@ impl SpoolMeters {
         );
         registry.register(
             "spool_limit_bytes",
-            "How many of these there may be (--recording-spool-bytes)",
+            "How many of these there may be (gate.recordings.spool.mebibytes)",
             self.limit.clone(),
         );
         registry.register(

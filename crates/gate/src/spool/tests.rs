@@ -15,7 +15,7 @@ use oz_testkit::eventually;
 use tempfile::TempDir;
 
 use super::*;
-use crate::storage::S3Args;
+use crate::storage::S3Options;
 
 const LIMIT: u64 = 1 << 20;
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ impl Directories {
 
     fn storage(&self) -> Storage {
         let url = format!("file://{}", self.store().display());
-        Storage::new(&url, &S3Args::default()).unwrap()
+        Storage::new(&url, &S3Options::default()).unwrap()
     }
 
     fn options(&self, limit: u64) -> SpoolOptions {

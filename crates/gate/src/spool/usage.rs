@@ -26,7 +26,7 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "failed to record: {used} of {limit} bytes are taken by recordings that wait to be stored; see whether \
-     --recordings can be reached, or raise --recording-spool-bytes"
+     gate.recordings.url can be reached, or raise gate.recordings.spool.mebibytes"
 )]
 pub(crate) struct Full {
     /// The number of used bytes.
@@ -39,7 +39,7 @@ pub(crate) struct Full {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "recordings of {user} that wait to be stored take {used} of the {limit} bytes that one user has \
-     (an eighth of --recording-spool-bytes); try again when some of them are stored"
+     (an eighth of gate.recordings.spool.mebibytes); try again when some of them are stored"
 )]
 pub(crate) struct ShareFull {
     user: String,

@@ -201,7 +201,7 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::super::{S3Args, Storage};
+    use super::super::{S3Options, Storage};
     use super::*;
 
     const NAME: &str = "shop/fix/20261125t190000z-gate-0/000000.cast.zst";
@@ -209,7 +209,7 @@ mod tests {
     fn storage(directory: &TempDir) -> Storage {
         let below = directory.path().join("recordings");
         let url = format!("file://{}", below.display());
-        Storage::new(&url, &S3Args::default()).unwrap()
+        Storage::new(&url, &S3Options::default()).unwrap()
     }
 
     #[tokio::test]

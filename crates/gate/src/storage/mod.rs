@@ -11,7 +11,7 @@ use hyper::body::Bytes;
 
 use file::Directory;
 use s3::S3;
-pub(crate) use s3::S3Args;
+pub(crate) use s3::S3Options;
 
 /// The maximum length of a name in bytes: the limit of S3.
 const MAX_NAME: usize = 1024;
@@ -93,8 +93,8 @@ impl Storage {
     ///
     /// # Errors
     /// When the URL names no store, or one that cannot be used.
-    pub(crate) fn new(url: &str, s3: &S3Args) -> anyhow::Result<Self> {
-        let name = || format!("failed to use --recordings={url}");
+    pub(crate) fn new(url: &str, s3: &S3Options) -> anyhow::Result<Self> {
+        let name = || format!("invalid configuration: gate.recordings.url: {url:?}");
         if let Some(path) = url.strip_prefix("file://") {
             let directory = Directory::open(path).with_context(name)?;
             return Ok(Self::File(Arc::new(directory)));
@@ -241,7 +241,7 @@ mod tests {
             "s3://bucket",
             "s3:///prefix",
         ] {
-            assert!(Storage::new(url, &S3Args::default()).is_err(), "{url}");
+            assert!(Storage::new(url, &S3Options::default()).is_err(), "{url}");
         }
     }
 }

@@ -2,7 +2,6 @@
 //! ([`survey`]), started and stopped ([`runs`]), and run: the questions of a pass over a parent
 //! ([`parents`]), and the calls of functions behind HTTP ([`webhook`]).
 
-mod args;
 mod kinds;
 mod parents;
 mod rego;
@@ -12,7 +11,6 @@ mod runs;
 mod survey;
 mod webhook;
 
-pub(crate) use args::{CompositeArgs, HookAddress, label};
 pub(crate) use rego::Policies;
 pub(crate) use reports::{Reports, ReportsPort};
 pub(crate) use runs::{Runs, RunsPort};

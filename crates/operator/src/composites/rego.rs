@@ -181,7 +181,8 @@ impl Policies {
 
     fn bundle(&self, namespace: &str) -> Result<&Bundle, Failure> {
         self.bundles.get(namespace).ok_or_else(|| {
-            let message = format!("{namespace} is no namespace of policies (--policy-namespaces)");
+            let message =
+                format!("{namespace} is no namespace of policies (composites.policyNamespaces)");
             Failure::invalid("PolicyMissing", message)
         })
     }

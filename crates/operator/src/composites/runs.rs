@@ -200,7 +200,7 @@ impl Runs {
     ) -> Result<One, Failure> {
         if self.running().len() >= self.most {
             let message = format!(
-                "{} composites run already, of at most {} (--max-composites)",
+                "{} composites run already, of at most {} (composites.max)",
                 self.running().len(),
                 self.most
             );

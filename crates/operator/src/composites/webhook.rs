@@ -23,8 +23,6 @@ use oz_runtime::root_cause;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::HookAddress;
-
 /// The part of a response, in bytes, that is read without waiting for others.
 const SMALL_ANSWER: usize = 256 * 1024;
 /// The maximum number of larger responses that are read concurrently, of all composites.
@@ -47,12 +45,17 @@ pub(crate) struct Webhooks {
 
 impl Webhooks {
     /// Creates a client that uses these addresses for their hosts, and never calls `api_servers`.
-    pub(crate) fn new(addresses: &[HookAddress], api_servers: Vec<IpAddr>) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        addresses: &BTreeMap<String, SocketAddr>,
+        api_servers: Vec<IpAddr>,
+    ) -> anyhow::Result<Self> {
         let allowed = Allowed {
             api_servers: api_servers.into(),
             ..Allowed::default()
         };
-        let addresses = addresses.iter().map(|one| (one.host.clone(), one.address));
+        let addresses = addresses
+            .iter()
+            .map(|(host, address)| (host.to_lowercase(), *address));
         Ok(Self {
             client: oz_outbound::client(allowed.clone(), &Trust::System)?,
             addresses: Arc::new(addresses.collect()),
@@ -130,7 +133,7 @@ impl Webhooks {
             }
             None => {
                 let fine = self.allowed.check_url(&uri);
-                fine.map_err(|error| invalid(&format!("{error} (see --hook-address)")))?;
+                fine.map_err(|error| invalid(&format!("{error} (see composites.hookAddresses)")))?;
                 uri
             }
         };

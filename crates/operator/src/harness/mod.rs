@@ -1,6 +1,6 @@
 //! Harness runs at the edge: the watches and reads for `oz_runs`.
 
-mod args;
+mod config;
 mod definitions;
 mod metrics;
 mod network_policies;
@@ -14,6 +14,7 @@ use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
 use oz_api::names;
+use oz_config::OzConfiguration;
 use oz_core::access::seal::Keys;
 use oz_engine::Engine;
 use oz_runs::lean;
@@ -21,17 +22,20 @@ use oz_runs::run::Runs;
 use oz_runs::workspace::Workspaces;
 use oz_runtime::{Keep, Kind, Selection};
 
-pub(crate) use self::args::HarnessArgs;
 use self::metrics::Metrics;
 use self::network_policies::NetworkPolicies;
 use self::runs::{HarnessRuns, Made};
 use self::workspaces::HarnessWorkspaces;
-use crate::args::Args;
 use crate::stamps::Stamps;
 
 /// Adds the controllers of runs, their workspaces, templates and policies.
-pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyhow::Result<()> {
-    let namespace = &args.common.namespace;
+pub(crate) fn controllers(
+    engine: &mut Engine,
+    config: &OzConfiguration,
+    namespace: &str,
+    keys: &Keys,
+) {
+    let harness = &config.harness;
     let metrics = Metrics::register(&mut engine.runtime().registry());
     let feeds = engine.runtime().feeds();
     let keep = Keep {
@@ -48,7 +52,7 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
     let services = feeds.store_in(
         &Kind::of::<Service>(),
         namespace,
-        Selection::named(&args.harness.broker_service),
+        Selection::named(&config.installation.of("broker")),
     );
     let network_policies = NetworkPolicies::new(feeds);
     let observed = HarnessRuns {
@@ -68,10 +72,10 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
     };
     let controller = Runs {
         keys: keys.clone(),
-        settings: args.harness.settings()?,
-        broker: args.harness.broker(namespace),
-        pod_ready_timeout: args.pod_ready_timeout,
-        require_confined: args.harness.harness_require_confined,
+        settings: config::pods(harness),
+        broker: config::broker(&harness.broker, namespace),
+        pod_ready_timeout: config.operator.pod_ready_timeout.0,
+        require_confined: harness.require_confined,
     };
     engine.controller(controller, observed);
     let observed = HarnessWorkspaces {
@@ -82,10 +86,9 @@ pub(crate) fn controllers(engine: &mut Engine, args: &Args, keys: &Keys) -> anyh
     };
     let controller = Workspaces {
         keys: keys.clone(),
-        seeds: args.harness.seeds(),
-        require_confined: args.harness.harness_require_confined,
+        seeds: config::seeds(harness),
+        require_confined: harness.require_confined,
     };
     engine.controller(controller, observed);
     definitions::definitions(engine);
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! One query about one change ticket, and the meaning of its response. No message contains the
 //! token, and of a server's response, messages contain only the status code.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,13 +48,18 @@ impl Server {
     ///
     /// # Errors
     /// The check has an invalid URL, or an invalid expression for responses.
-    pub(super) fn new(check: Check, allowed: Allowed) -> Result<Self, InvalidCheck> {
+    pub(super) fn new(
+        (name, check): (&str, &Check),
+        secrets: &Path,
+        allowed: Allowed,
+    ) -> Result<Self, InvalidCheck> {
         oz_cel::ticket::compile(&check.accept).map_err(InvalidCheck::Accept)?;
         let url = allowed.url(&check.url("ticket"));
         url.map_err(InvalidCheck::Url)?;
-        let (ca_file, token_file) = (check.ca_file.clone(), check.token_file.clone());
+        let file = |key: &Option<String>| Check::file(secrets, name, key.as_deref());
+        let (ca_file, token_file) = (file(&check.secret.ca), file(&check.secret.token));
         Ok(Self {
-            check,
+            check: check.clone(),
             endpoint: Endpoint::new(allowed, ca_file, token_file),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
         })
@@ -61,7 +67,7 @@ impl Server {
 
     /// Queries the server about a ticket, within its timeout.
     pub(super) async fn ask(&self, ticket: &str) -> Answer {
-        let timeout = self.check.terms.timeout.unsigned_abs();
+        let timeout = self.check.terms().timeout.unsigned_abs();
         let answered = tokio::time::timeout(timeout, self.answered(ticket)).await;
         let answered = answered.unwrap_or_else(|_| Err(anyhow!("no answer within {timeout:?}")));
         match answered {
@@ -136,15 +142,14 @@ fn speaks_of_ticket(status: StatusCode) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use oz_core::tickets::Checks;
     use serde_json::json;
 
     use super::*;
 
     fn server(url: &str, accept: &str) -> Result<Server, String> {
-        let text = json!({"checks": {"jira": {"url": url, "accept": accept}}}).to_string();
-        let checks = Checks::read(&text).map_err(|error| error.to_string())?;
-        let server = Server::new(checks.checks["jira"].clone(), Allowed::default());
+        let check: Check = serde_json::from_value(json!({"url": url, "accept": accept}))
+            .map_err(|error| error.to_string())?;
+        let server = Server::new(("jira", &check), Path::new("/etc/oz"), Allowed::default());
         server.map_err(|error| error.to_string())
     }
 

@@ -7,6 +7,7 @@ mod ask;
 mod meters;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,15 +61,11 @@ struct Entry {
 }
 
 impl TicketChecks {
-    /// Parses the value of `--tickets`.
+    /// Creates the ticket checks of a configuration, with their Secrets in a directory.
     ///
     /// # Errors
-    /// The value is not valid.
-    pub(crate) fn new(text: Option<&str>, clock: impl Clock) -> anyhow::Result<Self> {
-        let checks = match text {
-            Some(text) => Checks::read(text).context("failed to use --tickets")?,
-            None => Checks::default(),
-        };
+    /// A check has an invalid URL, or an invalid expression for responses.
+    pub(crate) fn new(checks: &Checks, secrets: &Path, clock: impl Clock) -> anyhow::Result<Self> {
         let hosts = checks.allowed_hosts.iter().map(|host| host.to_lowercase());
         let allowed = Allowed {
             hosts: Arc::new(hosts.collect()),
@@ -77,11 +74,11 @@ impl TicketChecks {
         let terms = Arc::new(checks.terms());
         let meters = Meters::default();
         let mut servers = BTreeMap::new();
-        for (name, check) in checks.checks {
-            let server = Server::new(check, allowed.clone())
-                .with_context(|| format!("failed to use --tickets: check {name:?}"))?;
-            meters.away(&name).set(0);
-            servers.insert(name, server);
+        for (name, check) in &checks.checks {
+            let server = Server::new((name, check), secrets, allowed.clone())
+                .with_context(|| format!("invalid configuration: tickets.checks.{name}"))?;
+            meters.away(name).set(0);
+            servers.insert(name.clone(), server);
         }
         Ok(Self(Arc::new(Shared {
             servers,

@@ -14,7 +14,7 @@ use crate::complete;
 use crate::composites::{self, Listed, Trouble};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::explain::operator::Flags;
+use crate::explain::operator::Configured;
 use crate::failure::Result;
 use crate::output::{self, Format, Table, short};
 
@@ -49,8 +49,8 @@ pub(crate) struct Composites {
 impl Composites {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let flags = Flags::of(&cluster, &self.oz.namespace, &[]).await?;
-        let namespaces = &flags.settings.policy_namespaces;
+        let configured = Configured::of(&cluster, &self.oz.namespace, &[]).await?;
+        let namespaces = &configured.settings.policy_namespaces;
         let found = composites::list(&cluster, namespaces, &self.names).await?;
         let listed = found.composites;
         if let Some(failure) = &found.unread {

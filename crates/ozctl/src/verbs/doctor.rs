@@ -15,12 +15,13 @@ use crate::output::{self, TextFormat};
 #[command(after_help = "\
 Looks at: the API server and its clock, oz's kinds, your rights in the
 namespace, the webhook in the path of requests (by a dry-run), its registration
-and certificates, the operator's lease and rights, oz's policies, the keys that
-the trail is signed with, the versions that run, the templates of the
-namespace, the name servers that they count on, composites and whether
-MetaController carries them out as well, harness runs and whether Paddock runs
-them as well, who gets into pods without oz, and which windows of transient
-bindings are still to open. Writes nothing.
+and certificates, the operator's lease and rights, oz's configuration and
+whether all its pods started with it, oz's policies, the keys that the trail is
+signed with, the versions that run, the templates of the namespace, the name
+servers that they count on, composites and whether MetaController carries them
+out as well, harness runs and whether Paddock runs them as well, who gets into
+pods without oz, and which windows of transient bindings are still to open.
+Writes nothing.
 
 Exit codes: 0 if nothing is wrong, 1 if something is.")]
 pub(crate) struct Doctor {

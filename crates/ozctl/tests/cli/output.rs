@@ -115,12 +115,12 @@ tells! {
         "explain --template shell --user bob --group devs",
         "explain --template debug", "explain --template nothing", "explain nobody",
         "explain trb/lea-m2k9c", "explain trb/nobody", "explain pods/x",
-        "explain --template shell --operator-flag=--keep-finished=2h",
-        "explain --template debug --operator-flag --pod-access=false",
-        "explain --template shell --operator-flag=--access-namespaces=till,stock",
-        "explain --template shell --operator-flag=--keep-finished=1d",
-        "explain trb/lea-m2k9c --operator-flag=--bindable-roles=view",
-        "explain trb/lea-m2k9c --operator-flag=--bindable-roles=shop/*",
+        "explain --template shell --set=operator.keepFinished=2h",
+        "explain --template debug --set access.pods=false",
+        "explain --template shell --set=access.namespaces=[till,stock]",
+        "explain --template shell --set=operator.keepFinished=1d",
+        "explain trb/lea-m2k9c --set=transient.bindableRoles=[view]",
+        "explain trb/lea-m2k9c --set=transient.bindableRoles=[shop/*]",
     ];
     explain_as_data: [
         "explain --template database -o json", "explain bob-a1b2c -o yaml",
@@ -294,7 +294,7 @@ fn elsewhere(asked: &Asked) -> Answer {
             json!({
                 "apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {},
                 "items": [
-                    deployment("webhook", &[]), deployment("operator", &["--pod-access=false"]),
+                    deployment("webhook", &[]), deployment("operator", &["--set=access.pods=false"]),
                 ],
             }),
         ),

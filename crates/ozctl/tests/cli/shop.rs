@@ -241,6 +241,9 @@ pub(crate) fn answer(asked: &Asked) -> Answer {
             None => status(404, &format!("configmaps \"{name}\" not found")),
         };
     }
+    if path == "api/v1/namespaces/oz-system/configmaps" {
+        return forbidden("list", "configmaps", "in the namespace \"oz-system\"");
+    }
     let Some(path) = path.strip_prefix("apis/") else {
         return forbidden("list", "things", "in the namespace \"shop\"");
     };

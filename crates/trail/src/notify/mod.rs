@@ -10,15 +10,18 @@ mod slack;
 mod tests;
 mod text;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::{Entry, Record};
 
 pub use cloud_event::cloud_event;
-pub use routes::{Events, Route, RouteError, Routes};
+pub use routes::{Events, Route, RouteError, RouteSecret, Routes};
 
 /// The format of a notification.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, strum::Display)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema, strum::Display,
+)]
 pub enum Format {
     /// The record as a CloudEvent 1.0 in structured mode, as the audit collector receives it.
     #[default]

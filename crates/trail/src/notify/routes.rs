@@ -1,11 +1,12 @@
-//! The routes of `--notifications`, and the selection of records for each.
+//! The routes of notifications, and the selection of records for each.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use oz_api::glob::{Glob, GlobError};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{Format, NOTIFY};
 use crate::{Action, Record};
@@ -16,55 +17,61 @@ const MOST_NAMES: usize = 256;
 /// The maximum length of the name of a route, which is the label of a metric.
 const LONGEST_NAME: usize = 63;
 
-/// All routes.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+/// Notifications about audit records, to chat, pagers or any server that accepts events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Routes {
     /// The routes.
-    #[serde(default)]
     pub routes: Vec<Route>,
-    /// The hosts that may have an address that is not allowed for other hosts, such as a loopback address.
-    #[serde(default)]
+    /// Hosts that may have a loopback or link-local address. oz sends nothing to other hosts with such an address.
     pub allowed_hosts: BTreeSet<String>,
 }
 
 /// The destination and the selection of notifications.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Route {
-    /// The name in metrics and logs.
+    /// Name of the route in metrics and logs: 1 to 63 characters a-z, 0-9 and -.
     pub name: String,
-    /// The URL of the server, if it is not a secret.
+    /// URL of the server, if it is not a secret.
     #[serde(default)]
     pub url: Option<String>,
-    /// A file with the URL, if it is a secret, as the URLs of Slack are.
+    /// The Secret of the route, in oz's namespace.
     #[serde(default)]
-    pub url_file: Option<PathBuf>,
-    /// A file with a bearer token.
-    #[serde(default)]
-    pub token_file: Option<PathBuf>,
-    /// A file with the key that signs the notifications, as Standard Webhooks define it.
-    #[serde(default)]
-    pub signing_key_file: Option<PathBuf>,
-    /// A file with the certificate authorities that vouch for the server.
-    #[serde(default)]
-    pub ca_file: Option<PathBuf>,
-    /// The format that the server accepts.
+    pub secret: RouteSecret,
+    /// Format that the server accepts.
     #[serde(default)]
     pub format: Format,
-    /// The actions of the records that are sent.
+    /// Actions of the audit records that are sent (docs/reference/audit.md); `*` for all.
     pub events: Events,
-    /// The namespaces of the records that are sent, as globs; all namespaces if there are none.
+    /// Namespaces of the audit records that are sent, as globs; all namespaces if there are none.
     #[serde(default)]
     pub namespaces: Vec<Namespaces>,
-    /// The link to the request: `{namespace}`, `{kind}` and `{name}` are replaced.
+    /// Link to the request: `{namespace}`, `{kind}` and `{name}` are replaced.
     #[serde(default)]
     pub link: Option<String>,
 }
 
+/// The Secret of a route, and the names of its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct RouteSecret {
+    /// Name of the Secret. Empty for none.
+    pub name: String,
+    /// Its key with the URL, if the URL is a secret, as the URLs of Slack are.
+    pub url: Option<String>,
+    /// Its key with a bearer token.
+    pub token: Option<String>,
+    /// Its key with the key that signs the notifications, as Standard Webhooks define it.
+    pub signing_key: Option<String>,
+    /// Its key with the CA bundle (PEM) that verifies the server.
+    pub ca: Option<String>,
+}
+
 /// Actions by name; `*` stands for all.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Vec<String>")]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "Vec<String>", into = "Vec<String>")]
+#[schemars(with = "Vec<String>")]
 pub enum Events {
     /// Every action.
     All,
@@ -105,10 +112,23 @@ impl TryFrom<Vec<String>> for Events {
     }
 }
 
+impl From<Events> for Vec<String> {
+    fn from(events: Events) -> Self {
+        match events {
+            Events::All => vec!["*".to_owned()],
+            Events::Some(actions) => actions.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
 /// A glob over names of namespaces.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Namespaces(Glob);
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct Namespaces {
+    text: String,
+    glob: Glob,
+}
 
 /// The reason why a text is not a glob over names of namespaces.
 #[derive(Debug, thiserror::Error)]
@@ -125,71 +145,84 @@ impl TryFrom<String> for Namespaces {
 
     fn try_from(text: String) -> Result<Self, NamespacesError> {
         match text.parse() {
-            Ok(glob) => Ok(Self(glob)),
+            Ok(glob) => Ok(Self { text, glob }),
             Err(error) => Err(NamespacesError { text, error }),
         }
     }
 }
 
-/// The reason for which routes are invalid.
-#[derive(Debug, thiserror::Error)]
-pub enum RouteError {
-    /// The value cannot be parsed.
-    #[error("it cannot be read: {0}")]
-    Unreadable(#[from] serde_json::Error),
-    /// The number of routes exceeds the limit.
-    #[error("it has more than {MOST_ROUTES} routes")]
-    TooMany,
-    /// A route has an invalid value.
-    #[error("route {name:?} {why}")]
-    Route {
-        /// The name of the route.
-        name: String,
-        /// The fault.
-        why: String,
-    },
+impl From<Namespaces> for String {
+    fn from(namespaces: Namespaces) -> Self {
+        namespaces.text
+    }
+}
+
+/// The fault of routes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at}: {why}")]
+pub struct RouteError {
+    /// The path of the field, such as `routes[0].name`.
+    pub at: String,
+    /// The fault.
+    pub why: &'static str,
 }
 
 impl Routes {
-    /// Reads the value of `--notifications`.
+    /// Checks the routes.
     ///
     /// # Errors
-    /// The fault in the value, and the route that has it.
-    pub fn read(text: &str) -> Result<Self, RouteError> {
-        let read: Self = serde_json::from_str(text)?;
-        if read.routes.len() > MOST_ROUTES {
-            return Err(RouteError::TooMany);
+    /// The field with a fault.
+    pub fn check(&self) -> Result<(), RouteError> {
+        if self.routes.len() > MOST_ROUTES {
+            return Err(RouteError {
+                at: "routes".to_owned(),
+                why: "must be at most 32",
+            });
         }
         let mut names = BTreeSet::new();
-        for route in &read.routes {
-            let failed = |why: &str| RouteError::Route {
-                name: route.name.clone(),
-                why: why.to_owned(),
+        for (number, route) in self.routes.iter().enumerate() {
+            let failed = |field: &str, why| RouteError {
+                at: format!("routes[{number}].{field}"),
+                why,
             };
             let letter = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
             if route.name.is_empty()
                 || route.name.len() > LONGEST_NAME
                 || !route.name.chars().all(letter)
             {
-                return Err(failed(
-                    "must have a name of 1 to 63 characters a-z, 0-9 and -",
-                ));
+                let why = "must have 1 to 63 characters a-z, 0-9 and -";
+                return Err(failed("name", why));
             }
             if !names.insert(&route.name) {
-                return Err(failed("is there twice"));
+                return Err(failed("name", "is the name of another route, too"));
             }
-            if route.url.is_some() == route.url_file.is_some() {
-                return Err(failed("must have one of url and urlFile"));
+            let secret = &route.secret;
+            if route.url.is_some() == secret.url.is_some() {
+                return Err(failed(
+                    "url",
+                    "is required, unless secret.url names a key with it",
+                ));
+            }
+            let keys = [&secret.url, &secret.token, &secret.signing_key, &secret.ca];
+            if secret.name.is_empty() && keys.into_iter().any(Option::is_some) {
+                return Err(failed("secret.name", "is required for its keys"));
             }
             if route.namespaces.len() > MOST_NAMES {
-                return Err(failed("names more than 256 namespaces"));
+                return Err(failed("namespaces", "must be at most 256"));
             }
         }
-        Ok(read)
+        Ok(())
     }
 }
 
 impl Route {
+    /// Returns the file of a key of the route's Secret, in the directory of Secrets.
+    #[must_use]
+    pub fn file(&self, secrets: &Path, key: Option<&str>) -> Option<PathBuf> {
+        let directory = secrets.join("notifications").join(&self.name);
+        key.map(|key| directory.join(key))
+    }
+
     /// Checks whether a record is sent by this route. A record without a namespace is sent by routes that list no
     /// namespaces.
     #[must_use]
@@ -200,7 +233,10 @@ impl Route {
         };
         let namespace = &record.request.namespace;
         let here = self.namespaces.is_empty()
-            || self.namespaces.iter().any(|glob| glob.0.matches(namespace));
+            || self
+                .namespaces
+                .iter()
+                .any(|one| one.glob.matches(namespace));
         let silent = record.details.get(NOTIFY).is_some_and(|it| it == "false");
         named && here && !silent
     }

@@ -8,8 +8,10 @@ use super::signature::SigningKey;
 use super::*;
 use crate::{Action, Decision, Link, PodRef, RequestRef};
 
-fn routes(value: Value) -> Result<Routes, RouteError> {
-    Routes::read(&value.to_string())
+fn routes(value: Value) -> Result<Routes, String> {
+    let routes: Routes = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    routes.check().map_err(|error| error.to_string())?;
+    Ok(routes)
 }
 
 fn route(format: &str, more: Value) -> Route {
@@ -158,16 +160,16 @@ fn a_file_that_is_wrong_says_where() {
         .map(|it| json!({"name": format!("r{it}"), "url": "https://a.test", "events": ["*"]}))
         .collect();
     for (file, why) in [
-        (json!({"routes": many}), "more than 32 routes"),
+        (json!({"routes": many}), "routes: must be at most 32"),
         (json!({"rout": []}), "unknown field `rout`"),
-        (one(json!({"name": "A b"})), "must have a name"),
+        (one(json!({"name": "A b"})), "routes[0].name: must have"),
         (
-            one(json!({"urlFile": "/x"})),
-            "must have one of url and urlFile",
+            one(json!({"secret": {"name": "s", "url": "x"}})),
+            "routes[0].url: is required, unless",
         ),
         (
             one(json!({"url": null})),
-            "must have one of url and urlFile",
+            "routes[0].url: is required, unless",
         ),
         (one(json!({"events": []})), "1 to 256 actions"),
         (
@@ -177,12 +179,12 @@ fn a_file_that_is_wrong_says_where() {
         (one(json!({"namespaces": ["[a"]})), "namespaces has \"[a\""),
         (one(json!({"format": "Teams"})), "unknown variant `Teams`"),
     ] {
-        let error = routes(file.clone()).unwrap_err().to_string();
+        let error = routes(file.clone()).unwrap_err();
         assert!(error.contains(why), "{file}: {error}");
     }
     let twice = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
     let error = routes(json!({"routes": [twice, twice]})).unwrap_err();
-    assert_eq!(error.to_string(), "route \"a\" is there twice");
+    assert_eq!(error, "routes[1].name: is the name of another route, too");
 }
 
 #[test]

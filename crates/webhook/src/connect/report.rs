@@ -42,7 +42,7 @@ pub(super) struct ConnectionReport<'a> {
 
 impl ConnectionReport<'_> {
     /// Records a connection that is allowed. In enforcing namespaces, a connection without an audit
-    /// record is denied, unless `--audit-required=false` is set.
+    /// record is denied, unless `webhook.auditRequired: false` is set.
     pub(super) async fn opened(&self, allowed: &Allowed) -> Result<(), Rejection> {
         if self.cx.dry_run {
             return Ok(());

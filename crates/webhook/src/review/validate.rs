@@ -187,7 +187,7 @@ fn kept(old: &AccessReview) -> Rejection {
              (`ozctl review {name} --finding …`)"
         ),
         true => format!(
-            "review {name} is kept as long as the records of its time are (--audit-retention of the operator), \
+            "review {name} is kept as long as the records of its time are (audit.retention), \
              and goes then"
         ),
     };

@@ -439,7 +439,10 @@ async fn binding_beyond_the_waiting_ones_of_its_user_is_refused() {
             message.contains("20 transient bindings of user bob"),
             "{message}"
         );
-        assert!(message.contains("--max-waiting-bindings"), "{message}");
+        assert!(
+            message.contains("transient.maxWaitingBindings"),
+            "{message}"
+        );
     }
     // A binding with an open window does not wait.
     assert!(answers("bob", "open", binding()).await.allowed);
@@ -489,7 +492,7 @@ async fn window_beyond_lead_is_refused_with_field() {
         if refusal.is_some() {
             assert_eq!(ours.fields(), ["spec.validFrom"]);
             let message = &ours.status.message;
-            assert!(message.contains("--max-binding-lead"), "{message}");
+            assert!(message.contains("transient.maxBindingLead"), "{message}");
         }
     }
 }

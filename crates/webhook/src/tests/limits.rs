@@ -8,7 +8,7 @@ use super::server::Server;
 use super::{Attempt, Webhook, exec_template, registered, request, with};
 
 const KIND: &str = "ExecAccessRequest";
-/// `--max-waiting-requests`.
+/// `webhook.limits.waiting`.
 const MOST: usize = 20;
 
 fn uid(replica: &str, number: usize) -> String {

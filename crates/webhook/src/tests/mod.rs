@@ -37,6 +37,7 @@ use kube::{Client, Resource};
 use oz_admission::{Endpoint, Manager, RegistrationMode, Rules, testing};
 use oz_api::labels;
 use oz_audit::{Sink, TOO_MANY_CONNECTIONS};
+use oz_config::RequestLimits;
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
 use oz_core::controller::Failure;
@@ -55,7 +56,7 @@ use crate::attributed::Attributed;
 use crate::connect::{Connections, Grants};
 use crate::guard_copies::Copies;
 use crate::hooks::{Grounds, hooks};
-use crate::limits::{RequestCounter, RequestLimits};
+use crate::limits::RequestCounter;
 use server::Server;
 
 const OPERATOR: &str = "system:serviceaccount:oz-system:oz-operator";
@@ -102,7 +103,7 @@ struct Records {
     broken: bool,
     /// True if every connection is beyond the quota of its user.
     exceeded: bool,
-    /// `--audit-required=false`.
+    /// `webhook.auditRequired: false`.
     optional: bool,
 }
 

@@ -29,8 +29,8 @@ async fn a_second_replica_is_trusted_and_seals_with_the_same_key() -> Result<()>
     let before = versions().await?;
 
     let flags = [
-        "--url=https://127.0.0.1:0",
-        "--no-register",
+        "--set=webhook.url=https://127.0.0.1:0",
+        "--set=webhook.register=false",
         "--replica=oz-1",
     ];
     let mut second = start(cluster, &flags).await?;
@@ -108,7 +108,10 @@ async fn a_replica_is_not_ready_before_it_knows_the_templates() -> Result<()> {
     ];
     kubectl(cluster, "admin", &arguments)?;
 
-    let flags = ["--url=https://127.0.0.1:0", "--no-register"];
+    let flags = [
+        "--set=webhook.url=https://127.0.0.1:0",
+        "--set=webhook.register=false",
+    ];
     let webhook = spawn(cluster, blind, &flags).await?;
 
     eventually(

@@ -96,7 +96,7 @@ fn install(cluster: &'static Cluster) -> Result<Webhook> {
             let groups = ["system:serviceaccounts", "system:serviceaccounts:oz-system"];
             cluster.issue_kubeconfig(account, &groups)?;
         }
-        start(cluster, &["--url=https://127.0.0.1:0"]).await
+        start(cluster, &["--set=webhook.url=https://127.0.0.1:0"]).await
     })
 }
 
@@ -127,7 +127,7 @@ pub(crate) async fn spawn(cluster: &Cluster, user: &str, flags: &[&str]) -> Resu
         .args([
             "--listen=127.0.0.1:0",
             "--health-probe-bind-address=127.0.0.1:0",
-            "--drain=0s",
+            "--set=webhook.drain=0s",
         ])
         .args(flags);
     let mut process = cluster.spawn("oz-webhook", command)?;

@@ -43,7 +43,7 @@ async fn invalid_composite_reports_cause_and_does_not_stop_others() -> Result<()
     })
     .await?;
     let message = native.condition("Accepted", "False").await?;
-    ensure!(message.contains("--serve-example-com"), "{message}");
+    ensure!(message.contains("transient.serveExampleCom"), "{message}");
 
     let beside = World::set("beside", "InPlace", |_| {}).await?;
     beside

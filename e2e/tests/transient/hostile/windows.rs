@@ -13,7 +13,7 @@ use crate::approving::refusal;
 use crate::support::*;
 
 const DAY: i64 = 24 * 3600;
-/// The default of `--max-waiting-bindings`.
+/// The default of `transient.maxWaitingBindings`.
 const MOST: usize = 20;
 
 /// Requesting a window years ahead, by each kind, to keep access after leaving the organization: the webhook denies it,
@@ -25,14 +25,14 @@ async fn window_beyond_the_lead_is_refused_by_every_kind() -> Result<()> {
         let window = json!({"validFrom": from_now(days * DAY), "duration": "1h"});
         let told = fixture.refused("lea", &binding("far", &window)).await?;
         ensure!(
-            told.contains("--max-binding-lead") && told.contains("create it at"),
+            told.contains("transient.maxBindingLead") && told.contains("create it at"),
             "{told}"
         );
         let everywhere: TransientClusterRoleBinding =
             serde_json::from_value(binding(fixture.name(), &window))?;
         let all = Api::all(fixture.lead.clone());
         let told = refusal(all.create(&PostParams::default(), &everywhere).await)?;
-        ensure!(told.contains("--max-binding-lead"), "{told}");
+        ensure!(told.contains("transient.maxBindingLead"), "{told}");
         // The published kind accepts windows that never open, and denies these.
         let flat: example_com::RoleBinding = serde_json::from_value(json!({
             "apiVersion": "example.com/v1", "kind": "TransientRoleBinding",
@@ -43,7 +43,7 @@ async fn window_beyond_the_lead_is_refused_by_every_kind() -> Result<()> {
         }))?;
         let published = Api::namespaced(fixture.admin.clone(), fixture.name());
         let told = refusal(published.create(&PostParams::default(), &flat).await)?;
-        ensure!(told.contains("--max-binding-lead"), "{told}");
+        ensure!(told.contains("transient.maxBindingLead"), "{told}");
     }
     Ok(())
 }
@@ -109,7 +109,7 @@ async fn as_many_windows_of_one_user_wait_as_may() -> Result<()> {
     for (first, second) in join_all(attempts).await {
         for error in [first.err(), second.err()].into_iter().flatten() {
             let told = error.to_string();
-            ensure!(told.contains("--max-waiting-bindings"), "{told}");
+            ensure!(told.contains("transient.maxWaitingBindings"), "{told}");
             refused += 1;
         }
     }

@@ -36,10 +36,12 @@ impl World {
         let options = Options::default()
             .cutting()
             .flag("--leader-elect")
-            .flag("--composites")
-            .flag("--composite-account=oz-system/oz-composites")
-            .flag(&format!("--policy-namespaces={POLICIES}"))
-            .flag(&format!("--hook-address={HOST}={functions}"));
+            .set("composites.enabled", true)
+            .set("composites.policyNamespaces", format!("[{POLICIES}]"))
+            .set(
+                "composites.hookAddresses",
+                format!("{{\"{HOST}\": \"{functions}\"}}"),
+            );
         let clients = scene::administrators(cluster).await?;
         Ok(Self { options, clients })
     }

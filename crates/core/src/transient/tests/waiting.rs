@@ -58,7 +58,7 @@ fn window_that_opens_beyond_the_lead_is_denied_when_it_is_created_and_says_when_
                 .unwrap()
                 .message;
             assert!(said.contains(&earliest), "{said}");
-            assert!(said.contains("--max-binding-lead"), "{said}");
+            assert!(said.contains("transient.maxBindingLead"), "{said}");
         }
     }
 }
@@ -205,7 +205,7 @@ fn refusal_states_permitted_number_of_waiting_bindings() {
     assert_eq!(refused.reason, "TooManyWaiting");
     assert_eq!(
         refused.message,
-        "2 transient bindings of user bob wait for their windows to open, and 2 are allowed (--max-waiting-bindings); \
-         delete some that are not needed, or create this one when its window opens"
+        "2 transient bindings of user bob wait for their windows to open, and 2 are allowed \
+         (transient.maxWaitingBindings); delete some that are not needed, or create this one when its window opens"
     );
 }

@@ -2,8 +2,8 @@
 //! endpoints sends them. A part has a few MiB, far below the 5 GiB that one request may carry: it is never stored in
 //! several requests.
 
-mod args;
 mod credentials;
+mod options;
 #[cfg(test)]
 mod tests;
 mod web_identity;
@@ -29,8 +29,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 
 use super::{Put, StorageError};
-pub(crate) use args::S3Args;
 use credentials::{CredentialFiles, Source};
+pub(crate) use options::S3Options;
 use web_identity::Role;
 
 /// The timeout of a call, including its body in either direction.
@@ -66,25 +66,25 @@ struct Answer {
 
 impl S3 {
     /// Creates a store from the bucket and prefix of `s3://BUCKET/PREFIX`, without the scheme.
-    pub(super) fn new(location: &str, args: &S3Args) -> anyhow::Result<Self> {
+    pub(super) fn new(location: &str, options: &S3Options) -> anyhow::Result<Self> {
         let (bucket, prefix) = location.split_once('/').unwrap_or((location, ""));
         let prefix = prefix.trim_end_matches('/');
         if !prefix.is_empty() {
             super::check(prefix)?;
         }
-        let url = args.endpoint();
-        let style = match args.path_style {
+        let url = options.endpoint();
+        let style = match options.path_style {
             true => UrlStyle::Path,
             false => UrlStyle::VirtualHost,
         };
-        let parsed = url.parse().context("--recordings-endpoint is no URL")?;
-        let bucket = Bucket::new(parsed, style, bucket.to_owned(), args.region.clone());
+        let parsed = url.parse().context("gate.recordings.endpoint is no URL")?;
+        let bucket = Bucket::new(parsed, style, bucket.to_owned(), options.region.clone());
         let bucket = bucket.context("the URL of the bucket")?;
         let host = bucket.base_url().host_str();
         let host = host.context("the URL of the bucket has no host")?;
-        let endpoint = Endpoint::new(allowed(host), args.ca.clone(), None);
-        let credentials = source(args)?;
-        let retention = args
+        let endpoint = Endpoint::new(allowed(host), options.ca.clone(), None);
+        let credentials = source(options)?;
+        let retention = options
             .retention
             .map(|days| SignedDuration::from_hours(i64::from(days) * 24));
         Ok(Self {
@@ -313,31 +313,35 @@ fn allowed(host: &str) -> Allowed {
 }
 
 /// Returns the source of the credentials that sign requests.
-fn source(args: &S3Args) -> anyhow::Result<Source> {
-    match (&args.credentials, &args.role, &args.web_identity_token) {
+fn source(options: &S3Options) -> anyhow::Result<Source> {
+    match (
+        &options.credentials,
+        &options.role,
+        &options.web_identity_token,
+    ) {
         (Some(directory), None, None) => Ok(Source::Files(CredentialFiles {
             directory: directory.clone(),
         })),
         (None, Some(role), Some(token)) => {
-            let text = args.sts_endpoint();
+            let text = options.sts_endpoint();
             let url: Uri = text
                 .parse()
-                .context("--recordings-sts-endpoint is no URL")?;
+                .context("gate.recordings.webIdentity.endpoint is no URL")?;
             let allowed = allowed(url.host().unwrap_or_default());
             if let Err(why) = allowed.check_url(&url) {
-                bail!("--recordings-sts-endpoint: {why}");
+                bail!("gate.recordings.webIdentity.endpoint: {why}");
             }
             Ok(Source::Role(Box::new(Role {
                 name: role.clone(),
                 token: token.clone(),
-                endpoint: Endpoint::new(allowed, args.ca.clone(), None),
+                endpoint: Endpoint::new(allowed, options.ca.clone(), None),
                 url,
                 known: Mutex::default(),
             })))
         }
         _ => bail!(
-            "--recordings-credentials must name the directory with access-key-id and secret-access-key, or \
-             --recordings-role and --recordings-web-identity-token a role and a token for it"
+            "gate.recordings.secret must name a Secret with access-key-id and secret-access-key, or \
+             gate.recordings.webIdentity a role"
         ),
     }
 }

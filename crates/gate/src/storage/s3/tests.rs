@@ -21,13 +21,13 @@ impl World {
         Self(ObjectStore::start().await.unwrap())
     }
 
-    fn args(&self) -> S3Args {
-        S3Args {
+    fn args(&self) -> S3Options {
+        S3Options {
             endpoint: Some(self.0.endpoint()),
             region: "eu-central-1".to_owned(),
             path_style: true,
-            credentials: Some(self.0.credentials().to_owned()),
-            ..S3Args::default()
+            credentials: Some(self.0.credentials()),
+            ..S3Options::default()
         }
     }
 
@@ -36,7 +36,7 @@ impl World {
     }
 }
 
-fn storage(location: &str, args: &S3Args, timeout: Duration) -> Storage {
+fn storage(location: &str, args: &S3Options, timeout: Duration) -> Storage {
     let mut bucket = S3::new(location, args).unwrap();
     bucket.timeout = timeout;
     Storage::S3(Arc::new(bucket))
@@ -72,7 +72,7 @@ async fn stored_object_is_never_overwritten() {
 #[tokio::test]
 async fn stored_object_has_compliance_lock_for_retention() {
     let world = World::new().await;
-    let args = S3Args {
+    let args = S3Options {
         retention: Some(30),
         ..world.args()
     };
@@ -169,7 +169,7 @@ async fn nothing_that_is_not_there_is_waited_for() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let closed = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let args = S3Args {
+    let args = S3Options {
         endpoint: Some(closed),
         ..world.args()
     };
@@ -240,7 +240,7 @@ async fn a_token_of_the_pod_is_exchanged_for_credentials() {
         world.0.objects().clear();
         let until = Timestamp::now() + SignedDuration::from_mins(lasts);
         let (sts_endpoint, server) = exchange(until).await;
-        let args = S3Args {
+        let args = S3Options {
             credentials: None,
             role: Some("arn:aws:iam::1:role/oz".to_owned()),
             web_identity_token: Some(token.clone()),
@@ -262,31 +262,31 @@ async fn a_token_of_the_pod_is_exchanged_for_credentials() {
 
 #[test]
 fn invalid_bucket_is_rejected_before_recording() {
-    let fine = S3Args {
+    let fine = S3Options {
         endpoint: Some("http://minio.storage:9000".to_owned()),
         region: "us-east-1".to_owned(),
         path_style: true,
         credentials: Some("/etc/oz/recordings".into()),
-        ..S3Args::default()
+        ..S3Options::default()
     };
     assert!(S3::new("bucket", &fine).is_ok());
     assert!(S3::new("bucket/", &fine).unwrap().prefix.is_empty());
     assert_eq!(S3::new("bucket/a/b/", &fine).unwrap().prefix, "a/b/");
     assert!(S3::new("bucket/../x", &fine).is_err());
     for endpoint in ["minio:9000", "ftp://minio", "", "http://"] {
-        let args = S3Args {
+        let args = S3Options {
             endpoint: Some(endpoint.to_owned()),
             ..fine.clone()
         };
         assert!(S3::new("bucket", &args).is_err(), "{endpoint}");
     }
-    let args = S3Args {
+    let args = S3Options {
         credentials: None,
         ..fine.clone()
     };
     let error = format!("{:#}", S3::new("bucket", &args).unwrap_err());
-    assert!(error.contains("--recordings-credentials"), "{error}");
-    let amazon = S3Args {
+    assert!(error.contains("gate.recordings.secret"), "{error}");
+    let amazon = S3Options {
         endpoint: None,
         path_style: false,
         region: "eu-central-1".to_owned(),

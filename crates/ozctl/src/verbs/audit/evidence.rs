@@ -59,7 +59,7 @@ pub(super) struct Evidence {
     /// Do not have it sealed
     #[arg(long, conflicts_with = "check")]
     unsealed: bool,
-    /// How long events are kept in the cluster: the operator's --audit-retention
+    /// How long events are kept in the cluster: audit.retention of the configuration
     #[arg(long, default_value = "720h", value_name = "DURATION")]
     retention: GoDuration,
     /// Check this file

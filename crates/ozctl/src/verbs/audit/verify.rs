@@ -60,7 +60,7 @@ pub(super) struct Verify {
     /// directory, which has what the gate stored
     #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, require_equals = true)]
     recordings: Option<Option<PathBuf>>,
-    /// How long events are kept in the cluster: the operator's --audit-retention
+    /// How long events are kept in the cluster: audit.retention of the configuration
     #[arg(long, default_value = "720h", value_name = "DURATION")]
     retention: GoDuration,
     /// What is older than this may be missing from the logs: 24h, or an instant
@@ -195,7 +195,7 @@ impl Verify {
             return context.print(&format!(
                 "{text}: no record was read, which proves nothing. A trail that somebody took away \
                  as a whole looks like one that never began: hold it against a log (--log), and \
-                 look whether oz runs with --audit-objects.\n"
+                 look whether audit.objects is on in oz's configuration.\n"
             ));
         }
         if verdict == Verdict::Whole {

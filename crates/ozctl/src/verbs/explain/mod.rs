@@ -17,7 +17,7 @@ use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::explain::access::{self, Explained, Explanation};
-use crate::explain::operator::Flags;
+use crate::explain::operator::Configured;
 use crate::explain::{binding, composite};
 use crate::failure::{Failure, Result};
 use crate::names::{self, Named};
@@ -41,8 +41,8 @@ chosen by --context.
 
 The requester's seal is checked by the operator alone: nobody else has its key.
 What needs rights that you do not have, such as listing pods, is left out, and
-that is said. So are the operator's flags, if neither given nor to be read from
-its Deployment: then its defaults are assumed.
+that is said. So is the operator's configuration, if neither given nor to be
+read from its ConfigMap: then its defaults are assumed.
 
 A composite's policy in Rego is read from its ConfigMaps and evaluated here, at
 the instants that the parent names; nothing is written. A function behind HTTP
@@ -84,10 +84,10 @@ pub(crate) struct Explain {
     emergency: bool,
     #[command(flatten)]
     oz: Oz,
-    /// A flag that the operator runs with, such as --pod-ready-timeout=10m; may be
-    /// repeated [default: those of its Deployment]
-    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
-    operator_flag: Vec<String>,
+    /// A value of the operator's configuration, such as operator.podReadyTimeout=10m; may be
+    /// repeated [default: its ConfigMap]
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
     /// How to show it
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
@@ -116,23 +116,23 @@ impl Explain {
             names::checked(word.split_once('/').map_or(word, |(_, name)| name))?;
         }
         let cluster = context.cluster().await?;
-        let flags = Flags::of(&cluster, &self.oz.namespace, &self.operator_flag).await?;
+        let configured = Configured::of(&cluster, &self.oz.namespace, &self.set).await?;
         let explanation = match (&self.request, &self.template) {
-            (Some(word), _) => match of_request(&cluster, &flags, word).await? {
+            (Some(word), _) => match of_request(&cluster, &configured, word).await? {
                 Some(found) => found,
                 // The word names no access request, but perhaps a transient binding.
                 None => {
-                    if let Some(found) = of_parent(&cluster, &flags, word).await? {
+                    if let Some(found) = of_parent(&cluster, &configured, word).await? {
                         show_composite::show(context, self.output, &found)?;
                         return Ok(exit(found.is_yes()));
                     }
-                    let found = of_binding(&cluster, &flags, word).await?;
+                    let found = of_binding(&cluster, &configured, word).await?;
                     let found = found.ok_or_else(|| none(&cluster, word))?;
                     show_binding::show(context, self.output, &found)?;
                     return Ok(exit(found.holds));
                 }
             },
-            (None, Some(template)) => self.of_template(&cluster, &flags, template).await?,
+            (None, Some(template)) => self.of_template(&cluster, &configured, template).await?,
             (None, None) => return Err(Failure::new("name a request, or a --template")),
         };
         show::show(context, self.output, &explanation)?;
@@ -142,7 +142,7 @@ impl Explain {
     async fn of_template(
         &self,
         cluster: &Cluster,
-        flags: &Flags,
+        configured: &Configured,
         template: &str,
     ) -> Result<Explanation> {
         let requester = match &self.person {
@@ -167,7 +167,7 @@ impl Explain {
         for_each_kind!(requests R => {
             let templates = cluster.api::<<R as AccessRequest>::Template>();
             if cluster.find(&templates, template).await?.is_some() {
-                return access::explain::<R>(cluster, flags, requester, ask, None).await;
+                return access::explain::<R>(cluster, configured, requester, ask, None).await;
             }
         });
         Err(Failure::new(format!(
@@ -183,13 +183,17 @@ fn exit(yes: bool) -> Exit {
 }
 
 /// Returns the explanation of the request `word`, if it exists.
-async fn of_request(cluster: &Cluster, flags: &Flags, word: &str) -> Result<Option<Explanation>> {
+async fn of_request(
+    cluster: &Cluster,
+    configured: &Configured,
+    word: &str,
+) -> Result<Option<Explanation>> {
     let Ok(named) = Named::request(word) else {
         return Ok(None);
     };
     for_each_kind!(requests R => {
         if named.may_be::<R>()
-            && let Some(found) = existing::<R>(cluster, flags, named.name).await?
+            && let Some(found) = existing::<R>(cluster, configured, named.name).await?
         {
             return Ok(Some(found));
         }
@@ -200,7 +204,7 @@ async fn of_request(cluster: &Cluster, flags: &Flags, word: &str) -> Result<Opti
 /// Returns the actions of composites for the object `word`, if its kind is not of oz.
 async fn of_parent(
     cluster: &Cluster,
-    flags: &Flags,
+    configured: &Configured,
     word: &str,
 ) -> Result<Option<composite::Explanation>> {
     let kind = word.split_once('/').map(|(kind, _)| kind);
@@ -208,7 +212,7 @@ async fn of_parent(
     if kind.is_none_or(|kind| kind.is_empty() || is_of_access(kind)) {
         return Ok(None);
     }
-    composite::explain(cluster, &flags.settings.policy_namespaces, word).await
+    composite::explain(cluster, &configured.settings.policy_namespaces, word).await
 }
 
 /// Returns the failure for a word that names no object.
@@ -221,14 +225,14 @@ fn none(cluster: &Cluster, word: &str) -> Failure {
 
 async fn existing<R: Explained>(
     cluster: &Cluster,
-    flags: &Flags,
+    configured: &Configured,
     name: &str,
 ) -> Result<Option<Explanation>> {
     let Some(request) = cluster.find(&cluster.api::<R>(), name).await? else {
         return Ok(None);
     };
     let (requester, ask) = (requester(&request).unwrap_or_default(), Ask::of(&request));
-    let explanation = access::explain::<R>(cluster, flags, requester, ask, Some(&request));
+    let explanation = access::explain::<R>(cluster, configured, requester, ask, Some(&request));
     explanation.await.map(Some)
 }
 
@@ -236,7 +240,7 @@ async fn existing<R: Explained>(
 /// `None` if it does not exist.
 async fn of_binding(
     cluster: &Cluster,
-    flags: &Flags,
+    configured: &Configured,
     word: &str,
 ) -> Result<Option<binding::Explanation>> {
     let Some(named) = Named::of(word, Role::Binding)? else {
@@ -248,7 +252,7 @@ async fn of_binding(
         if named.may_be::<B>()
             && let Some(found) = absent(only_a_name, cluster.find_kind::<B>(named.name).await)?
         {
-            return binding::explain(cluster, flags, &found).await.map(Some);
+            return binding::explain(cluster, configured, &found).await.map(Some);
         }
     });
     if only_a_name {

@@ -42,7 +42,7 @@ fn text(context: &Context, explanation: &Explanation) -> String {
         Planned::Unknown(why) => lines.push(format!("  cannot be told: {why}")),
         Planned::Plan(plan) => steps(plan, &mut lines),
     }
-    lines.push(flags(&explanation.flags));
+    lines.push(source(&explanation.configuration));
     lines.join("\n") + "\n"
 }
 
@@ -266,18 +266,22 @@ pub(super) fn step_text(step: &Step) -> String {
     }
 }
 
-/// Formats the flags of the operator by which the plan is made.
-pub(super) fn flags(source: &Source) -> String {
+/// Formats the source of the configuration by which the plan is made.
+pub(super) fn source(source: &Source) -> String {
     let mut text = format!("  ({source}");
     if let Source::Defaults(_) = source {
-        text.push_str("; give those that differ with --operator-flag");
+        text.push_str("; give values that differ with --set");
     }
     output::line(&text) + ")"
 }
 
-pub(super) fn flags_value(source: &Source) -> Value {
+pub(super) fn source_value(source: &Source) -> Value {
     match source {
         Source::Given => json!({"from": "given"}),
+        Source::ConfigMap(name) => json!({"from": "configMap", "configMap": name}),
+        Source::ConfigMapAlone { name, why } => {
+            json!({"from": "configMap", "configMap": name, "why": why})
+        }
         Source::Deployment(name) => json!({"from": "deployment", "deployment": name}),
         Source::Defaults(why) => json!({"from": "defaults", "why": why}),
     }
@@ -335,7 +339,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
             Planned::Plan(plan) => to_value(plan)?,
             Planned::Unknown(_) => Value::Null,
         },
-        "operatorFlags": flags_value(&explanation.flags),
+        "configuration": source_value(&explanation.configuration),
         "planUnknown": match &explanation.plan {
             Planned::Plan(_) => None,
             Planned::Unknown(why) => Some(why.to_string()),

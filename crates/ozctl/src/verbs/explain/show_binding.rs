@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::show::{condition, flags, flags_value, no, steps, yes};
+use super::show::{condition, no, source, source_value, steps, yes};
 use crate::context::{Context, Style};
 use crate::explain::binding::{Explanation, Rule};
 use crate::failure::Result;
@@ -74,7 +74,7 @@ fn text(context: &Context, explanation: &Explanation) -> String {
         Some(plan) => steps(plan, &mut lines),
         None => lines.push("  cannot be told, for the reasons above".to_owned()),
     }
-    lines.push(flags(&explanation.flags));
+    lines.push(source(&explanation.configuration));
     lines.join("\n") + "\n"
 }
 
@@ -96,6 +96,6 @@ fn value(explanation: &Explanation) -> Result<Value> {
         "status": view.status.as_ref().map(to_value).transpose()?,
         "rules": rules.iter().map(rule).collect::<Vec<_>>(),
         "plan": plan.as_ref().map(to_value).transpose()?,
-        "operatorFlags": flags_value(&explanation.flags),
+        "configuration": source_value(&explanation.configuration),
     }))
 }

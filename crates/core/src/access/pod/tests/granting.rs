@@ -239,7 +239,7 @@ fn only_name_servers_may_be_asked_and_the_grant_says_which() {
         egress[0]["to"][0]["podSelector"],
         json!({"matchLabels": {"app": "dns"}})
     );
-    // A changed flag, for later grants, is no drift in this grant.
+    // A changed name server, for later grants, is no drift in this grant.
     world.controller.name_servers = vec![NameServer::usual()];
     world.start(at(2));
     assert_eq!(world.settle(at(3)).phase, Phase::Active);

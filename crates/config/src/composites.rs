@@ -1,0 +1,58 @@
+//! Composites.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use oz_composites::Account;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::values::{LABEL, SUBDOMAIN};
+
+/// Composites.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Composites {
+    /// Run CompositeControllers (metacontroller.k8s.io/v1alpha1): controllers that are functions.
+    pub enabled: bool,
+    /// Maximum number of composites that run.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max: usize,
+    /// Namespaces of Rego policies: in each namespace, the keys `*.rego` of the ConfigMaps are one bundle in Rego. For
+    /// a hook at `http://SERVICE.NAMESPACE/v0/data/PATH`, the operator evaluates `data.PATH` of that bundle in process.
+    #[schemars(inner(length(max = 63), regex(pattern = LABEL)), extend("uniqueItems" = true))]
+    pub policy_namespaces: Vec<String>,
+    /// Labels that a composite must have for this installation to run it: for several installations, or in parallel
+    /// with MetaController.
+    #[schemars(extend("additionalProperties" = { "type": "string", "maxLength": 63 }))]
+    pub selector: BTreeMap<String, String>,
+    /// Names of CompositeControllers with parents that adopt every object that their selector matches and that has no
+    /// controller, as with MetaController: a user who may create such a parent can cause the deletion of these
+    /// objects.
+    #[schemars(inner(length(max = 253), regex(pattern = SUBDOMAIN)), extend("uniqueItems" = true))]
+    pub adopt_as_original: Vec<String>,
+    /// The service account with which the operator reads and writes for composites that name no account. By default
+    /// NAME-composites in oz's namespace.
+    pub account: Option<Account>,
+    /// Further service accounts that a composite may name, by spec.runAs, or by the annotation
+    /// oz.wizardofoz.co/run-as. The operator must be allowed to impersonate them.
+    pub accounts: Vec<Account>,
+    /// Addresses of hosts that are used instead of the resolved ones, such as {functions.hooks: "127.0.0.1:8080"}: for
+    /// tests, and for the development of a function.
+    pub hook_addresses: BTreeMap<String, SocketAddr>,
+}
+
+impl Default for Composites {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            max: 200,
+            policy_namespaces: Vec::new(),
+            selector: BTreeMap::new(),
+            adopt_as_original: Vec::new(),
+            account: None,
+            accounts: Vec::new(),
+            hook_addresses: BTreeMap::new(),
+        }
+    }
+}

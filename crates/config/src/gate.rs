@@ -1,0 +1,166 @@
+//! The gate.
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::audit::file;
+use crate::values::{KEY, NotNegative, URL};
+use crate::webhook::Service;
+
+/// The gate.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Gate {
+    /// The installation has a gate, with the service account NAME-gate. Without it, the operator denies requests for
+    /// templates with `sessions: Gate`.
+    pub enabled: bool,
+    /// Maximum number of sessions that a replica carries at once.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max_sessions: usize,
+    /// Maximum number of these sessions for one user. A forwarded port counts as one for each connection.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub max_sessions_per_user: usize,
+    /// Whether the operator deletes the APIService when no replica was ready for 30 s, and creates it again with the
+    /// first ready replica: while the APIService does not respond, the API server deletes no namespace. Disable this
+    /// if another component maintains the APIService, such as a GitOps controller that restores deleted objects.
+    pub withdraw: bool,
+    /// Time after SIGTERM during which a replica still opens sessions, since the API server does not notice at once
+    /// that the replica stops.
+    pub drain: NotNegative,
+    /// Time for which sessions continue when a replica stops, in seconds.
+    #[schemars(range(max = 86_400))]
+    pub session_drain_seconds: u32,
+    /// The Service through which the API server connects.
+    pub service: Service,
+    /// Recordings of sessions.
+    pub recordings: Recordings,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            max_sessions: 500,
+            max_sessions_per_user: 50,
+            withdraw: true,
+            drain: NotNegative::seconds(5),
+            session_drain_seconds: 60,
+            service: Service::default(),
+            recordings: Recordings::default(),
+        }
+    }
+}
+
+/// Recordings of sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Recordings {
+    /// Location of stored recordings: `s3://BUCKET/PREFIX`, or `file:///DIRECTORY`. Empty for no recordings.
+    #[schemars(regex(pattern = r"^$|^s3://[^/ ]+(/[^ ]*)?$|^file:///[^ ]*$"))]
+    pub url: String,
+    /// Server of the bucket, as a URL; if empty, Amazon's server of the region.
+    #[schemars(regex(pattern = URL))]
+    pub endpoint: String,
+    /// Region of the bucket.
+    #[schemars(length(min = 1))]
+    pub region: String,
+    /// Write the bucket into the path of URLs, not into their host: most servers except Amazon's need this.
+    pub path_style: bool,
+    /// The Secret of the bucket, in oz's namespace. Its keys access-key-id and secret-access-key, and session-token if
+    /// it exists, sign requests.
+    pub secret: RecordingSecret,
+    /// Alternative to the Secret's keys: a role. The gate exchanges a token of its service account for the credentials
+    /// of the role.
+    pub web_identity: WebIdentity,
+    /// Recipients of age (age1…), up to 16, to which the gate encrypts recordings; `age-keygen` creates recipients.
+    /// Only a user with the identity of one recipient can then play a recording. Empty: no encryption.
+    // The gate parses them: an error must not quote a secret identity that is given by mistake.
+    #[schemars(inner(regex(pattern = r"^age1[02-9ac-hj-np-z]{58}$")), length(max = 16), extend("uniqueItems" = true))]
+    pub recipients: Vec<String>,
+    /// Number of days during which no user may delete stored recordings (Object Lock of the bucket, mode COMPLIANCE);
+    /// 0 for no retention.
+    #[schemars(range(max = 36500))]
+    pub retention_days: u32,
+    /// The spool with recordings that are not stored yet.
+    pub spool: Spool,
+}
+
+impl Default for Recordings {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            endpoint: String::new(),
+            region: "us-east-1".to_owned(),
+            path_style: false,
+            secret: RecordingSecret::default(),
+            web_identity: WebIdentity::default(),
+            recipients: Vec::new(),
+            retention_days: 0,
+            spool: Spool::default(),
+        }
+    }
+}
+
+impl Recordings {
+    /// Returns the file with the certificate authorities of the bucket's server, in the directory of Secrets.
+    #[must_use]
+    pub fn ca_file(&self, secrets: &Path) -> Option<PathBuf> {
+        file(secrets, "recordings", &self.secret.name, &self.secret.ca)
+    }
+
+    /// Returns the directory with the keys that sign requests, in the directory of Secrets.
+    #[must_use]
+    pub fn credentials(&self, secrets: &Path) -> PathBuf {
+        secrets.join("recordings")
+    }
+
+    /// Returns the file with the token of the gate's service account, in the directory of Secrets.
+    #[must_use]
+    pub fn token_file(&self, secrets: &Path) -> PathBuf {
+        secrets.join("recordings-identity/token")
+    }
+}
+
+/// The Secret of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct RecordingSecret {
+    /// Name of the Secret. Empty for none.
+    pub name: String,
+    /// Name of its key with the CA bundle (PEM) that verifies the server. Required for https.
+    #[schemars(regex(pattern = KEY))]
+    pub ca: String,
+}
+
+/// A role for the credentials of a bucket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct WebIdentity {
+    /// The role, as its server names it (ARN). Empty for no role.
+    pub role: String,
+    /// Server that exchanges tokens (STS), as a URL; if empty, Amazon's server of the region.
+    #[schemars(regex(pattern = URL))]
+    pub endpoint: String,
+}
+
+/// The spool of a gate.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Spool {
+    /// Directory of the spool. No other process may use it.
+    pub directory: PathBuf,
+    /// Maximum size of the recordings in MiB; an eighth of it for one user. When it is full, the gate records nothing.
+    #[schemars(range(min = 16, max = 1_048_576))]
+    pub mebibytes: u64,
+}
+
+impl Default for Spool {
+    fn default() -> Self {
+        Self {
+            directory: PathBuf::from("/var/lib/oz/spool/recordings"),
+            mebibytes: 1024,
+        }
+    }
+}

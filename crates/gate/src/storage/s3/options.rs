@@ -1,0 +1,59 @@
+//! The options for a bucket.
+
+use std::path::{Path, PathBuf};
+
+use oz_config::Recordings;
+
+/// The options of the [module](self).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct S3Options {
+    /// Server of the bucket, as a URL; Amazon's of the region by default.
+    pub(super) endpoint: Option<String>,
+    /// Region of the bucket.
+    pub(super) region: String,
+    /// Put the bucket into the path of URLs, not into their host.
+    pub(super) path_style: bool,
+    /// Directory with the files access-key-id and secret-access-key, and session-token if there is one.
+    pub(super) credentials: Option<PathBuf>,
+    /// Role for the credentials.
+    pub(super) role: Option<String>,
+    /// File with the token that is exchanged for the credentials of the role.
+    pub(super) web_identity_token: Option<PathBuf>,
+    /// Server that exchanges tokens for credentials, as a URL; Amazon's of the region by default.
+    pub(super) sts_endpoint: Option<String>,
+    /// CA bundle (PEM) to verify both servers.
+    pub(super) ca: Option<PathBuf>,
+    /// Number of days for which no user can delete stored recordings.
+    pub(super) retention: Option<u32>,
+}
+
+impl S3Options {
+    /// Returns the options in a configuration, with Secrets in a directory. A role replaces the keys of the Secret.
+    pub(crate) fn new(recordings: &Recordings, secrets: &Path) -> Self {
+        let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let identity = &recordings.web_identity;
+        let role = given(&identity.role);
+        Self {
+            endpoint: given(&recordings.endpoint),
+            region: recordings.region.clone(),
+            path_style: recordings.path_style,
+            credentials: (role.is_none() && !recordings.secret.name.is_empty())
+                .then(|| recordings.credentials(secrets)),
+            web_identity_token: role.is_some().then(|| recordings.token_file(secrets)),
+            role,
+            sts_endpoint: given(&identity.endpoint),
+            ca: recordings.ca_file(secrets),
+            retention: Some(recordings.retention_days).filter(|days| *days > 0),
+        }
+    }
+
+    pub(super) fn endpoint(&self) -> String {
+        let amazon = || format!("https://s3.{}.amazonaws.com", self.region);
+        self.endpoint.clone().unwrap_or_else(amazon)
+    }
+
+    pub(super) fn sts_endpoint(&self) -> String {
+        let amazon = || format!("https://sts.{}.amazonaws.com/", self.region);
+        self.sts_endpoint.clone().unwrap_or_else(amazon)
+    }
+}

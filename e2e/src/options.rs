@@ -59,7 +59,7 @@ impl Options {
         self
     }
 
-    /// Sets a field of the configuration; the value is YAML.
+    /// Sets a field of the configuration; the value is YAML. The last value of a field counts, also of a list or a map.
     #[must_use]
     pub fn set(self, path: &str, value: impl Display) -> Self {
         self.flag(&format!("--set={path}={value}"))

@@ -337,7 +337,7 @@ impl Webhook {
         command.arg(format!("--listen={serving}"));
         command.arg(format!("--set=webhook.url=https://{reached}"));
         command.arg(format!("--health-probe-bind-address={address}"));
-        // The limits are off unless a test sets them; the last value of a flag counts.
+        // The limits are off unless a test sets them; the last value of a field counts.
         command.args(
             ["waiting", "active", "namespace"].map(|of| format!("--set=webhook.limits.{of}=0")),
         );

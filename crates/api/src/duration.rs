@@ -59,7 +59,7 @@ impl GoDuration {
     }
 }
 
-/// The reason why the value of a flag is invalid.
+/// The reason why the value of a flag, or of a field of the configuration, is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
     /// It is not a duration.
@@ -73,7 +73,7 @@ pub enum FlagError {
     NotPositive,
 }
 
-/// Parses the value of a flag that may be zero.
+/// Parses the value of a flag or field that may be zero.
 ///
 /// # Errors
 /// The reason why the value is invalid.
@@ -93,7 +93,7 @@ pub fn wait(text: &str) -> Result<std::time::Duration, FlagError> {
     not_negative(text).map(SignedDuration::unsigned_abs)
 }
 
-/// Parses the value of a flag that must be greater than zero.
+/// Parses the value of a flag or field that must be greater than zero.
 ///
 /// # Errors
 /// The reason why the value is invalid.

@@ -37,7 +37,7 @@ impl Installation {
             "operator" | "webhook" | "broker" | "gate" => account(),
             "installation" => self.name.as_str().into(),
             "ownNamespace" => self.namespace.as_str().into(),
-            // A flag without a value is a group without a name.
+            // The configuration may contain an empty text, which is no group.
             "breakGlass" => {
                 let groups = self.break_glass.iter().filter(|group| !group.is_empty());
                 groups.cloned().collect()

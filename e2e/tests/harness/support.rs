@@ -27,7 +27,7 @@ pub(crate) struct Oz {
 
 static OZ: OnceCell<Oz> = OnceCell::const_new();
 
-/// The flags of an operator that runs harness runs.
+/// Returns the options of an operator that runs harness runs.
 pub(crate) fn options() -> Options {
     Options::default()
         .harness()

@@ -100,7 +100,7 @@ async fn connections_that_say_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Opening more sessions than one user may have: the gate denies one more with 429 and names the flag of the limit.
+/// Opening more sessions than one user may have: the gate denies one more with 429 and names the field of the limit.
 /// Other users open sessions, and so does this user after closing one.
 #[tokio::test]
 async fn more_sessions_than_one_may_have() -> Result<()> {

@@ -142,8 +142,8 @@ async fn durable(size: Size, report: &mut Report) -> Result<()> {
         // The order alternates from run to run: the machine changes in between.
         for turn in 0..2 {
             let with = (turn + run) % 2 == 1;
-            let flag = format!("--set=audit.objects={with}");
-            let mut operator = Operator::start(cluster, &Options::default().flag(&flag)).await?;
+            let options = Options::default().set("audit.objects", with);
+            let mut operator = Operator::start(cluster, &options).await?;
             let mut bench = BenchScene::set(cluster, &format!("audit-{run}-{turn}")).await?;
             let mark = cluster.audit().mark()?;
             let mut took = Vec::new();

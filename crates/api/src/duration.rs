@@ -85,14 +85,6 @@ pub fn not_negative(text: &str) -> Result<SignedDuration, FlagError> {
     Ok(duration.into())
 }
 
-/// Parses like [`not_negative`], for the length of a wait.
-///
-/// # Errors
-/// The reason why the value is invalid.
-pub fn wait(text: &str) -> Result<std::time::Duration, FlagError> {
-    not_negative(text).map(SignedDuration::unsigned_abs)
-}
-
 /// Parses the value of a flag or field that must be greater than zero.
 ///
 /// # Errors

@@ -76,20 +76,6 @@ struct Shared {
     notifier: Notifier,
 }
 
-/// The detail of the first record of a process that names the digest of its configuration.
-pub const CONFIGURATION: &str = "configuration";
-/// The detail of the first record of a process with the values that flags set instead of the configuration.
-pub const OVERRIDES: &str = "overrides";
-
-/// Returns the details of the first record of a process.
-fn details(config: &Loaded) -> Vec<(&'static str, String)> {
-    let mut details = vec![(CONFIGURATION, config.digest.clone())];
-    if !config.overrides.is_empty() {
-        details.push((OVERRIDES, config.overrides.join("\n")));
-    }
-    details
-}
-
 /// Returns the maximum number of records that wait for the collector. For a required collector it is at least the size
 /// of the backlog: after a dropped record, no user would ever get access again.
 fn spool(collector: &Collector) -> usize {
@@ -132,7 +118,7 @@ impl Trail {
             replica: replica.to_owned(),
             nonce: key::nonce()?,
             known: checkpoints::known(&keys, &key).await?,
-            details: details(config),
+            details: config.details(),
             key: key.clone(),
         };
         let lines = log::LineQueue::default();

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use oz_api::names;
-use oz_config::{ConfigArgs, OzConfiguration};
+use oz_config::{Component, ConfigArgs, OzConfiguration};
 use oz_runtime::{Address, Common};
 
 /// Hands the pods of harness runs their prompts, and takes their reports.
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 /// Returns the names and addresses for which the broker's certificate is valid, in oz's namespace.
 pub(crate) fn certificate_names(config: &OzConfiguration, namespace: &str) -> Vec<String> {
-    let name = config.installation.of("broker");
+    let name = config.installation.of(Component::Broker.name());
     let service = [
         format!("{name}.{namespace}.svc"),
         format!("{name}.{namespace}.svc.cluster.local"),

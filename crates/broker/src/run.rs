@@ -65,8 +65,8 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     };
     let audit_rotation = KeyRotation::new(&trail, &config.audit);
     let clock_alarm = ClockAlarm::new(clock, names::BROKER, replica, warnings);
-    let config_watch = ConfigWatch::new(&args.config, &loaded, Component::Broker);
-    config_watch.register(&mut runtime.registry());
+    let (component, flags) = (Component::Broker, &args.config);
+    let config_watch = ConfigWatch::new(flags, &loaded, component, &mut runtime.registry());
     runtime
         .task("configuration watch", Everyone, config_watch)
         .task("audit key watch", Everyone, audit_key)

@@ -88,7 +88,7 @@ impl Reading<'_> {
             // The gap does not contain the failure's text: that names the user, and the same gap must be the same for
             // all.
             Err(failure) if failure.is_forbidden() => {
-                self.gap(title, "whoever made this may not list them");
+                self.gap(title, "the user who made this may not list them");
                 Ok(Vec::new())
             }
             Err(failure) if failure.is_unknown_kind() => {
@@ -125,7 +125,7 @@ impl Reading<'_> {
         let why = match read {
             Ok(read) => return Some(read),
             Err(failure) if failure.is_forbidden() => {
-                "whoever made this may not read oz's configuration there".to_owned()
+                "the user who made this may not read oz's configuration there".to_owned()
             }
             Err(failure) => failure.message().to_owned(),
         };
@@ -183,7 +183,10 @@ impl Reading<'_> {
         };
         if deployments.is_err() {
             let what = "values that flags set instead of the configuration";
-            self.gap(what, "whoever made this may not list Deployments there");
+            self.gap(
+                what,
+                "the user who made this may not list Deployments there",
+            );
         }
         found.extend(break_glass(&read, &config));
         // The webhook admits these groups, and its flags may name others than those of the operator.

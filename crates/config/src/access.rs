@@ -9,6 +9,7 @@ use oz_core::transient::RolePattern;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::component::Component;
 use crate::values::{LABEL, Positive, Text};
 
 /// The names of the installation.
@@ -48,32 +49,16 @@ impl Installation {
         format!("{}-{component}", self.name)
     }
 
-    /// Returns the user name of the operator, for an installation in `namespace`.
+    /// Returns the user name of a component, for an installation in `namespace`.
     #[must_use]
-    pub fn operator(&self, namespace: &str) -> String {
-        self.user(&self.users.operator, namespace, "operator")
-    }
-
-    /// Returns the user name of the webhook, for an installation in `namespace`.
-    #[must_use]
-    pub fn webhook(&self, namespace: &str) -> String {
-        self.user(&self.users.webhook, namespace, "webhook")
-    }
-
-    /// Returns the user name of the gate, for an installation in `namespace`.
-    #[must_use]
-    pub fn gate(&self, namespace: &str) -> String {
-        self.user(&self.users.gate, namespace, "gate")
-    }
-
-    /// Returns the user name of the broker, for an installation in `namespace`.
-    #[must_use]
-    pub fn broker(&self, namespace: &str) -> String {
-        self.user(&self.users.broker, namespace, "broker")
-    }
-
-    fn user(&self, given: &Option<String>, namespace: &str, component: &str) -> String {
-        let account = || names::service_account(namespace, &self.of(component));
+    pub fn user(&self, component: Component, namespace: &str) -> String {
+        let given = match component {
+            Component::Operator => &self.users.operator,
+            Component::Webhook => &self.users.webhook,
+            Component::Gate => &self.users.gate,
+            Component::Broker => &self.users.broker,
+        };
+        let account = || names::service_account(namespace, &self.of(component.name()));
         given.clone().unwrap_or_else(account)
     }
 }

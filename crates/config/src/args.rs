@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-
 use oz_runtime::Common;
+use serde_json::Value;
 
 use crate::component::Component;
 use crate::load::{ConfigError, Loaded, Override, load};
@@ -44,11 +44,13 @@ impl ConfigArgs {
         Ok(loaded)
     }
 
+    /// Sets a field to a value, as another flag of the process does.
+    pub fn set(&mut self, path: &str, value: Value) {
+        self.set.push(Override::new(path, value));
+    }
+
     /// Returns the content of the file; `None` without a file.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn text(&self) -> Result<Option<String>, ConfigError> {
+    fn text(&self) -> Result<Option<String>, ConfigError> {
         let read = self.config.as_ref().map(|file| {
             fs::read_to_string(file).map_err(|error| ConfigError::File {
                 file: file.clone(),

@@ -7,7 +7,7 @@ use oz_composites::Account;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{LABEL, SUBDOMAIN};
+use crate::values::{LABEL, Number, SUBDOMAIN};
 
 /// Composites.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -16,8 +16,7 @@ pub struct Composites {
     /// Run CompositeControllers (metacontroller.k8s.io/v1alpha1): controllers that are functions.
     pub enabled: bool,
     /// Maximum number of composites that run.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub max: usize,
+    pub max: Number<1, 1000000>,
     /// Namespaces of Rego policies: in each namespace, the keys `*.rego` of the ConfigMaps are one bundle in Rego. For
     /// a hook at `http://SERVICE.NAMESPACE/v0/data/PATH`, the operator evaluates `data.PATH` of that bundle in process.
     #[schemars(inner(length(max = 63), regex(pattern = LABEL)), extend("uniqueItems" = true))]
@@ -46,7 +45,7 @@ impl Default for Composites {
     fn default() -> Self {
         Self {
             enabled: false,
-            max: 200,
+            max: Number::new(200),
             policy_namespaces: Vec::new(),
             selector: BTreeMap::new(),
             adopt_as_original: Vec::new(),

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::audit::file;
-use crate::values::{KEY, NotNegative, URL};
+use crate::values::{KEY, NotNegative, Number, URL};
 use crate::webhook::Service;
 
 /// The gate.
@@ -17,11 +17,9 @@ pub struct Gate {
     /// templates with `sessions: Gate`.
     pub enabled: bool,
     /// Maximum number of sessions that a replica carries at once.
-    #[schemars(range(min = 1, max = 10_000))]
-    pub max_sessions: usize,
+    pub max_sessions: Number<1, 10000>,
     /// Maximum number of these sessions for one user. A forwarded port counts as one for each connection.
-    #[schemars(range(min = 1, max = 10_000))]
-    pub max_sessions_per_user: usize,
+    pub max_sessions_per_user: Number<1, 10000>,
     /// Whether the operator deletes the APIService when no replica was ready for 30 s, and creates it again with the
     /// first ready replica: while the APIService does not respond, the API server deletes no namespace. Disable this
     /// if another component maintains the APIService, such as a GitOps controller that restores deleted objects.
@@ -30,8 +28,7 @@ pub struct Gate {
     /// that the replica stops.
     pub drain: NotNegative,
     /// Time for which sessions continue when a replica stops, in seconds.
-    #[schemars(range(max = 86_400))]
-    pub session_drain_seconds: u32,
+    pub session_drain_seconds: Number<0, 86400>,
     /// The Service through which the API server connects.
     pub service: Service,
     /// Recordings of sessions.
@@ -42,11 +39,11 @@ impl Default for Gate {
     fn default() -> Self {
         Self {
             enabled: false,
-            max_sessions: 500,
-            max_sessions_per_user: 50,
+            max_sessions: Number::new(500),
+            max_sessions_per_user: Number::new(50),
             withdraw: true,
             drain: NotNegative::seconds(5),
-            session_drain_seconds: 60,
+            session_drain_seconds: Number::new(60),
             service: Service::default(),
             recordings: Recordings::default(),
         }
@@ -81,8 +78,7 @@ pub struct Recordings {
     pub recipients: Vec<String>,
     /// Number of days during which no user may delete stored recordings (Object Lock of the bucket, mode COMPLIANCE);
     /// 0 for no retention.
-    #[schemars(range(max = 36500))]
-    pub retention_days: u32,
+    pub retention_days: Number<0, 36500>,
     /// The spool with recordings that are not stored yet.
     pub spool: Spool,
 }
@@ -97,7 +93,7 @@ impl Default for Recordings {
             secret: RecordingSecret::default(),
             web_identity: WebIdentity::default(),
             recipients: Vec::new(),
-            retention_days: 0,
+            retention_days: Number::new(0),
             spool: Spool::default(),
         }
     }
@@ -152,15 +148,14 @@ pub struct Spool {
     /// Directory of the spool. No other process may use it.
     pub directory: PathBuf,
     /// Maximum size of the recordings in MiB; an eighth of it for one user. When it is full, the gate records nothing.
-    #[schemars(range(min = 16, max = 1_048_576))]
-    pub mebibytes: u64,
+    pub mebibytes: Number<16, 1048576>,
 }
 
 impl Default for Spool {
     fn default() -> Self {
         Self {
             directory: PathBuf::from("/var/lib/oz/spool/recordings"),
-            mebibytes: 1024,
+            mebibytes: Number::new(1024),
         }
     }
 }

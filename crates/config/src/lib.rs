@@ -30,9 +30,9 @@ pub use component::Component;
 pub use composites::Composites;
 pub use gate::{Gate, RecordingSecret, Recordings, Spool, WebIdentity};
 pub use harness::{Broker, Harness, PullPolicy};
-pub use load::{ConfigError, Loaded};
+pub use load::{ConfigError, DIGEST, Loaded};
 pub use operator::Operator;
-pub use values::{AtMost, NotNegative, Positive, Text};
+pub use values::{AtMost, NotNegative, Number, Positive, Text};
 pub use watch::ConfigWatch;
 pub use webhook::{BreakGlassReview, RequestLimits, Service, Webhook};
 

@@ -1,14 +1,14 @@
 //! Reads a configuration: the file, and the values that flags set instead.
 
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use oz_core::validate::dns_label;
 use serde_json::{Map, Value};
 
 use crate::component::{Component, digest};
-use crate::{API_VERSION, KIND, OzConfiguration};
+use crate::{API_VERSION, KIND, LogTarget, OzConfiguration};
 
 /// The configuration of a process.
 #[derive(Clone, Debug)]
@@ -57,6 +57,23 @@ pub(crate) struct Override {
     text: String,
 }
 
+/// The detail of the first record of a process with the digest of its configuration.
+pub const DIGEST: &str = "configuration";
+/// The detail of the first record of a process with the values that flags set instead of the file.
+const OVERRIDES: &str = "overrides";
+
+impl Loaded {
+    /// Returns the details of the first record of the process.
+    #[must_use]
+    pub fn details(&self) -> Vec<(&'static str, String)> {
+        let mut details = vec![(DIGEST, self.digest.clone())];
+        if !self.overrides.is_empty() {
+            details.push((OVERRIDES, self.overrides.join("\n")));
+        }
+        details
+    }
+}
+
 impl FromStr for Override {
     type Err = ConfigError;
 
@@ -80,8 +97,17 @@ impl FromStr for Override {
 }
 
 impl Override {
+    /// Creates the override of the field at a path.
+    pub(crate) fn new(path: &str, value: Value) -> Self {
+        Self {
+            path: path.to_owned(),
+            text: format!("{path}={value}"),
+            value: Some(value).filter(|value| !value.is_null()),
+        }
+    }
+
     /// Sets the value in a document.
-    fn apply(&self, document: &mut Map<String, Value>) -> Result<(), ConfigError> {
+    pub(crate) fn apply(&self, document: &mut Map<String, Value>) -> Result<(), ConfigError> {
         let (parents, last) = match self.path.rsplit_once('.') {
             Some((parents, last)) => (Some(parents), last),
             None => (None, self.path.as_str()),
@@ -127,7 +153,10 @@ impl OzConfiguration {
     pub fn read_with(text: Option<&str>, overrides: &[String]) -> Result<Self, ConfigError> {
         let overrides: Result<Vec<Override>, _> =
             overrides.iter().map(|text| text.parse()).collect();
-        Ok(load(text, &overrides?, Component::Operator)?.configuration)
+        configured(
+            &text.map(document).transpose()?.unwrap_or_default(),
+            &overrides?,
+        )
     }
 
     /// Returns the digest of the parts of a configuration that a component reads.
@@ -145,21 +174,29 @@ pub(crate) fn load(
     overrides: &[Override],
     component: Component,
 ) -> Result<Loaded, ConfigError> {
-    let mut document = text.map(document).transpose()?.unwrap_or_default();
-    let digest = digest(&document, component);
-    // First without the flags: a mistake in the file is reported as such.
-    let mut configuration = parsed(document.clone())?;
-    if !overrides.is_empty() {
-        for one in overrides {
-            one.apply(&mut document)?;
-        }
-        configuration = parsed(document)?;
-    }
+    let document = text.map(document).transpose()?.unwrap_or_default();
     Ok(Loaded {
-        configuration,
-        digest,
+        configuration: configured(&document, overrides)?,
+        digest: digest(&document, component),
         overrides: overrides.iter().map(|one| one.text.clone()).collect(),
     })
+}
+
+/// Returns the configuration in a document, with the values that flags set instead.
+fn configured(
+    document: &Map<String, Value>,
+    overrides: &[Override],
+) -> Result<OzConfiguration, ConfigError> {
+    // First without the flags: a mistake in the file is reported as such.
+    let configuration = parsed(document.clone())?;
+    if overrides.is_empty() {
+        return Ok(configuration);
+    }
+    let mut document = document.clone();
+    for one in overrides {
+        one.apply(&mut document)?;
+    }
+    parsed(document)
 }
 
 /// Returns the document in a text, with its version and kind.
@@ -188,9 +225,6 @@ fn parsed(document: Map<String, Value>) -> Result<OzConfiguration, ConfigError> 
 impl OzConfiguration {
     /// Checks the rules that concern several fields.
     fn check(&self) -> Result<(), ConfigError> {
-        use crate::LogTarget;
-        use oz_core::validate::dns_label;
-
         if let Err(why) = dns_label(&self.installation.name) {
             return Err(field("installation.name", &why));
         }
@@ -211,52 +245,9 @@ impl OzConfiguration {
         if self.harness.enabled && self.harness.image.is_empty() {
             return Err(field("harness.image", &"is required if harness.enabled"));
         }
-        for (path, value, range) in self.numbers() {
-            if !range.contains(&value) {
-                let why = format!("must be {} to {}", range.start(), range.end());
-                return Err(field(path, &why));
-            }
-        }
         let routes = self.notifications.check();
         routes.map_err(|error| field(&format!("notifications.{}", error.at), &error.why))?;
         let checks = self.tickets.check();
         checks.map_err(|error| field(&format!("tickets.{}", error.at), &error.why))
-    }
-
-    /// Returns the numbers with a limited range, by the path of their field.
-    fn numbers(&self) -> [(&'static str, u64, RangeInclusive<u64>); 8] {
-        let (operator, gate) = (&self.operator, &self.gate);
-        let recordings = &gate.recordings;
-        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        [
-            ("composites.max", number(self.composites.max), 1..=1_000_000),
-            (
-                "operator.templateReconciliationInterval",
-                operator.template_reconciliation_interval.into(),
-                0..=1440,
-            ),
-            ("operator.workers", operator.workers.into(), 1..=1024),
-            ("gate.maxSessions", number(gate.max_sessions), 1..=10_000),
-            (
-                "gate.maxSessionsPerUser",
-                number(gate.max_sessions_per_user),
-                1..=10_000,
-            ),
-            (
-                "gate.sessionDrainSeconds",
-                gate.session_drain_seconds.into(),
-                0..=86_400,
-            ),
-            (
-                "gate.recordings.retentionDays",
-                recordings.retention_days.into(),
-                0..=36_500,
-            ),
-            (
-                "gate.recordings.spool.mebibytes",
-                recordings.spool.mebibytes,
-                16..=1_048_576,
-            ),
-        ]
     }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{NotNegative, Positive};
+use crate::values::{NotNegative, Number, Positive};
 
 /// The operator.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -22,11 +22,9 @@ pub struct Operator {
     /// advance which sessions can be ended this way.
     pub cut_sessions: bool,
     /// Minutes between two checks of a template's target.
-    #[schemars(range(max = 1440))]
-    pub template_reconciliation_interval: u32,
+    pub template_reconciliation_interval: Number<0, 1440>,
     /// Number of requests that are reconciled at once.
-    #[schemars(range(min = 1, max = 1024))]
-    pub workers: u16,
+    pub workers: Number<1, 1024>,
     /// Interval between two searches for Roles and bindings that have the marks of a decision and belong to no
     /// request.
     pub sweep_interval: Positive,
@@ -39,8 +37,8 @@ impl Default for Operator {
             pod_ready_timeout: NotNegative::seconds(300),
             impersonate_authors: false,
             cut_sessions: true,
-            template_reconciliation_interval: 5,
-            workers: 32,
+            template_reconciliation_interval: Number::new(5),
+            workers: Number::new(32),
             sweep_interval: Positive::seconds(600),
         }
     }

@@ -1,8 +1,6 @@
 //! The parts of a configuration that determine grants and their terms. The operator and a command that explains a
 //! decision create the same controllers from them.
 
-use std::sync::Arc;
-
 use oz_api::Reviewers;
 use oz_composites::Account;
 use oz_core::access::emergency::break_glass;
@@ -11,7 +9,7 @@ use oz_core::gate::GateAccount;
 use oz_core::settings::{Settings, keep_finished};
 use oz_core::transient::{BindableRoles, Policy};
 
-use crate::OzConfiguration;
+use crate::{Component, OzConfiguration};
 
 impl OzConfiguration {
     /// Returns the settings by which an operator in `namespace` decides.
@@ -27,18 +25,18 @@ impl OzConfiguration {
             cut_sessions: self.operator.cut_sessions,
             access_namespaces: self.access.namespaces.clone(),
             policy_namespaces: self.composites.policy_namespaces.clone(),
-            gate: self.gate_account(namespace),
-            policy: (*self.policy(namespace)).clone(),
+            gate: self.gate.enabled.then(|| self.gate_account(namespace)),
+            policy: self.policy(namespace),
         }
     }
 
     /// Returns the rules about transient bindings, for an installation in `namespace`.
     #[must_use]
-    pub fn policy(&self, namespace: &str) -> Arc<Policy> {
+    pub fn policy(&self, namespace: &str) -> Policy {
         let transient = &self.transient;
         let roles = transient.bindable_roles.iter().map(|role| role.0.clone());
         let limits = transient.max_binding_window_in.iter();
-        Arc::new(Policy {
+        Policy {
             roles: BindableRoles(roles.collect()),
             longest: transient.max_binding_window.0,
             longest_in: limits
@@ -47,7 +45,7 @@ impl OzConfiguration {
             longest_lead: transient.max_binding_lead.0,
             most_waiting: transient.max_waiting_bindings,
             own_namespace: namespace.to_owned(),
-        })
+        }
     }
 
     /// Returns the name servers that dedicated pods may query.
@@ -59,13 +57,13 @@ impl OzConfiguration {
         servers.map(|server| server.0.clone()).collect()
     }
 
-    /// Returns the service account of the gate in `namespace`, if there is a gate.
+    /// Returns the service account of the gate in `namespace`.
     #[must_use]
-    pub fn gate_account(&self, namespace: &str) -> Option<GateAccount> {
-        self.gate.enabled.then(|| GateAccount {
+    pub fn gate_account(&self, namespace: &str) -> GateAccount {
+        GateAccount {
             namespace: namespace.to_owned(),
-            name: self.installation.of("gate"),
-        })
+            name: self.installation.of(Component::Gate.name()),
+        }
     }
 
     /// Returns the service account of composites that name none, for an installation in `namespace`; `None` if

@@ -1,8 +1,8 @@
 //! Tests of the configuration: every field with a wrong value, overrides, and digests.
 
-use serde_json::{Map, Value, json};
-use strum::IntoEnumIterator as _;
+use serde_json::{Value, json};
 
+use super::load::Override;
 use super::*;
 
 const HEAD: &str = "apiVersion: config.oz.wizardofoz.co/v1alpha1\nkind: OzConfiguration\n";
@@ -60,15 +60,11 @@ fn resolved(root: &Value, schema: &Value) -> Value {
 
 /// Returns a document with a value at a path.
 fn with(path: &str, value: &Value) -> String {
-    let mut document = json!({"apiVersion": API_VERSION, "kind": KIND});
-    let mut object = document.as_object_mut().unwrap();
-    let names: Vec<&str> = path.split('.').collect();
-    for name in &names[..names.len() - 1] {
-        let child = object.entry(*name).or_insert_with(|| Map::new().into());
-        object = child.as_object_mut().unwrap();
-    }
-    object.insert(names[names.len() - 1].to_owned(), value.clone());
-    document.to_string()
+    let head = json!({"apiVersion": API_VERSION, "kind": KIND});
+    let mut document = head.as_object().unwrap().clone();
+    let value = Override::new(path, value.clone());
+    value.apply(&mut document).unwrap();
+    Value::from(document).to_string()
 }
 
 fn failure(text: &str) -> String {
@@ -403,7 +399,7 @@ fn defaults_permit_nothing_that_an_administrator_did_not_name() {
     assert_eq!(config.webhook.break_glass_groups, ["system:masters"]);
     assert_eq!(settings.name_servers, [oz_core::build::NameServer::usual()]);
     assert_eq!(
-        config.installation.operator("oz"),
+        config.installation.user(Component::Operator, "oz"),
         "system:serviceaccount:oz:oz-operator"
     );
 }
@@ -411,7 +407,7 @@ fn defaults_permit_nothing_that_an_administrator_did_not_name() {
 #[test]
 fn digest_of_component_changes_only_with_its_sections() {
     let digests = |text: &str| -> Vec<String> {
-        let all = Component::iter();
+        let all = Component::ALL.into_iter();
         all.map(|one| OzConfiguration::digest(text, one).unwrap())
             .collect()
     };

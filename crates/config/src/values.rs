@@ -54,6 +54,53 @@ impl<T> JsonSchema for Text<T> {
     }
 }
 
+/// A number from a minimum to a maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Number<const MIN: u64, const MAX: u64>(u64);
+
+impl<const MIN: u64, const MAX: u64> Number<MIN, MAX> {
+    /// Creates a default.
+    pub(crate) const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the number of objects in memory.
+    #[must_use]
+    pub fn count(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Number<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = u64::deserialize(deserializer)?;
+        match (MIN..=MAX).contains(&number) {
+            true => Ok(Self(number)),
+            false => Err(D::Error::custom(format!("must be {MIN} to {MAX}"))),
+        }
+    }
+}
+
+impl<const MIN: u64, const MAX: u64> JsonSchema for Number<MIN, MAX> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Number".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "integer", "minimum": MIN, "maximum": MAX })
+    }
+}
+
 /// A duration that is longer than zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Positive(pub SignedDuration);

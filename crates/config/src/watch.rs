@@ -8,7 +8,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::OzConfiguration;
 use crate::args::ConfigArgs;
 use crate::component::Component;
 use crate::load::Loaded;
@@ -25,48 +24,41 @@ pub struct ConfigWatch {
 }
 
 impl ConfigWatch {
-    /// Creates the task for a process that started with `loaded`.
+    /// Creates the task for a process that started with `loaded`, and registers its metrics.
     #[must_use]
-    pub fn new(args: &ConfigArgs, loaded: &Loaded, component: Component) -> Self {
-        Self {
-            args: args.clone(),
-            component,
-            digest: loaded.digest.clone(),
-            outdated: Gauge::default(),
-        }
-    }
-
-    /// Registers the metrics.
-    pub fn register(&self, registry: &mut Registry) {
+    pub fn new(
+        args: &ConfigArgs,
+        loaded: &Loaded,
+        component: Component,
+        registry: &mut Registry,
+    ) -> Self {
         let info = Family::<Vec<(String, String)>, Gauge>::default();
-        let digest = ("digest".to_owned(), self.digest.clone());
+        let digest = ("digest".to_owned(), loaded.digest.clone());
         info.get_or_create(&vec![digest]).set(1);
         registry.register(
             "oz_configuration_info",
             "The digest of the configuration that the process started with",
             info,
         );
+        let outdated = Gauge::default();
         registry.register(
             "oz_configuration_outdated",
             "Whether the process runs with another configuration than its file has now: 1 or 0",
-            self.outdated.clone(),
+            outdated.clone(),
         );
+        Self {
+            args: args.clone(),
+            component,
+            digest: loaded.digest.clone(),
+            outdated,
+        }
     }
 
     /// Compares once; returns the difference in words.
     fn difference(&self) -> Option<String> {
-        let read = self.args.text().and_then(|text| {
-            let text = text.as_deref();
-            text.map(|text| OzConfiguration::read(text).map(|_| text.to_owned()))
-                .transpose()
-        });
-        match read {
-            Ok(None) => None,
-            Ok(Some(text)) => {
-                let digest = OzConfiguration::digest(&text, self.component).ok()?;
-                let is_other = digest != self.digest;
-                is_other.then(|| "takes effect at the next start of the process".to_owned())
-            }
+        match self.args.load(self.component) {
+            Ok(loaded) if loaded.digest == self.digest => None,
+            Ok(_) => Some("takes effect at the next start of the process".to_owned()),
             Err(error) => Some(format!("keeps the process from its next start: {error}")),
         }
     }
@@ -115,7 +107,7 @@ mod tests {
         let flag = format!("--config={}", file.display());
         let args = Process::try_parse_from(["oz", &flag]).unwrap().config;
         let loaded = args.load(Component::Gate).unwrap();
-        let watch = ConfigWatch::new(&args, &loaded, Component::Gate);
+        let watch = ConfigWatch::new(&args, &loaded, Component::Gate, &mut Registry::default());
         assert_eq!(watch.difference(), None);
         // The gate does not read this section.
         write("gate: {maxSessions: 7}\noperator: {workers: 2}");
@@ -129,7 +121,7 @@ mod tests {
         assert_eq!(watch.difference(), None);
         let without = Process::try_parse_from(["oz"]).unwrap().config;
         let loaded = without.load(Component::Gate).unwrap();
-        let watch = ConfigWatch::new(&without, &loaded, Component::Gate);
+        let watch = ConfigWatch::new(&without, &loaded, Component::Gate, &mut Registry::default());
         assert_eq!(watch.difference(), None);
     }
 }

@@ -1,11 +1,9 @@
-//! The parts of the configuration that the gate reads in a form of its own: certificate names, the service account, and
-//! recordings.
+//! The names in the gate's certificate, and its recordings, by the configuration.
 
 use std::path::Path;
 
 use anyhow::bail;
-use oz_config::{OzConfiguration, Recordings};
-use oz_core::gate::GateAccount;
+use oz_config::{Component, OzConfiguration, Recordings};
 use oz_recording::age::{KeyError, MAX_RECIPIENTS, Recipient};
 
 use crate::spool::{SpoolMeters, SpoolOptions};
@@ -16,19 +14,11 @@ const SHOWN: usize = 80;
 
 /// Returns the names for which the certificate of a gate in `namespace` is valid.
 pub(crate) fn certificate_names(config: &OzConfiguration, namespace: &str) -> Vec<String> {
-    let name = config.installation.of("gate");
+    let name = config.installation.of(Component::Gate.name());
     vec![
         format!("{name}.{namespace}.svc"),
         format!("{name}.{namespace}.svc.cluster.local"),
     ]
-}
-
-/// Returns the account with which a gate in `namespace` opens sessions.
-pub(crate) fn account(config: &OzConfiguration, namespace: &str) -> GateAccount {
-    GateAccount {
-        namespace: namespace.to_owned(),
-        name: config.installation.of("gate"),
-    }
 }
 
 /// Returns the spool and the store of recordings, with Secrets in a directory; `None` if no session is recorded.
@@ -46,7 +36,7 @@ pub(crate) fn open(
     }
     let options = SpoolOptions {
         directory: recordings.spool.directory.clone(),
-        limit: recordings.spool.mebibytes.saturating_mul(1 << 20),
+        limit: recordings.spool.mebibytes.get() << 20,
         recipients,
         meters: meters.clone(),
     };
@@ -156,6 +146,6 @@ mod tests {
             certificate_names(&config, "oz"),
             ["team-oz-gate.oz.svc", "team-oz-gate.oz.svc.cluster.local"]
         );
-        assert_eq!(account(&config, "oz").to_string(), "oz/team-oz-gate");
+        assert_eq!(config.gate_account("oz").to_string(), "oz/team-oz-gate");
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use oz_admission::{CertPolicy, Clients, Limits, TlsService};
 use oz_api::names::{self, REGISTRATION};
 use oz_audit::{AuditKeyWatch, KeyRotation, SealKeyRotation, SealKeyWatch, Trail, seal_keys};
-use oz_config::{Component, ConfigWatch, Loaded, OzConfiguration};
+use oz_config::{Component, ConfigWatch, Gate, Loaded, OzConfiguration};
 use oz_core::access::seal::{Keys, Owner};
 use oz_runtime::Who::Everyone;
 use oz_runtime::{Address, ClockAlarm, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal};
@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let port = listener.local_addr()?.port();
     let config = common.config(names::GATE).await?;
     let (namespace, replica) = (&common.namespace, &common.replica);
-    let upstream = Upstream::new(config.clone(), config::account(settings, namespace))?;
+    let upstream = Upstream::new(config.clone(), settings.gate_account(namespace))?;
     let (client, clock) = oz_runtime::client(config)?;
     let keys = seal_keys(&client, namespace, OWNER).await?;
     let trail = Trail::start(
@@ -64,8 +64,8 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let recordings = recordings(settings, &metrics, &trail, &clock).await?;
     let grants = Grants::new(runtime.feeds(), keys.clone());
     let gate = &settings.gate;
-    let session_drain = Duration::from_secs(gate.session_drain_seconds.into());
-    let sessions = Sessions::new(gate.max_sessions, gate.max_sessions_per_user);
+    let session_drain = Duration::from_secs(gate.session_drain_seconds.get());
+    let sessions = sessions(&settings.gate);
     let door = Door {
         callers: Callers::new(runtime.feeds(), Arc::new(clock.clone())),
         grants: Arc::clone(&grants),
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
         peers: Peers::new(
             client.clone(),
             namespace,
-            &settings.installation.of("gate"),
+            &settings.installation.of(Component::Gate.name()),
             replica,
         ),
         upstream,
@@ -117,6 +117,14 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     Ok(ended?)
 }
 
+/// Returns the sessions, none of which is open yet, with their limits.
+fn sessions(gate: &Gate) -> Arc<Sessions> {
+    Sessions::new(
+        gate.max_sessions.count(),
+        gate.max_sessions_per_user.count(),
+    )
+}
+
 /// Returns the server of the API server's requests.
 fn service(
     settings: &OzConfiguration,
@@ -130,7 +138,7 @@ fn service(
         config_map: names::GATE_CA.to_owned(),
         names: config::certificate_names(settings, namespace),
         certificates: certificates(),
-        limits: limits(settings.gate.max_sessions),
+        limits: limits(settings.gate.max_sessions.count()),
         // The gate has waited before this, with the sessions.
         drain: Duration::ZERO,
         listener,
@@ -210,8 +218,12 @@ fn watch_ourselves(
     };
     let audit_rotation = KeyRotation::new(trail, &loaded.configuration.audit);
     let clock_alarm = ClockAlarm::new(clock, names::GATE, &common.replica, warnings);
-    let config_watch = ConfigWatch::new(&args.config, loaded, Component::Gate);
-    config_watch.register(&mut runtime.registry());
+    let config_watch = ConfigWatch::new(
+        &args.config,
+        loaded,
+        Component::Gate,
+        &mut runtime.registry(),
+    );
     runtime
         .task("configuration watch", Everyone, config_watch)
         .task("audit key watch", Everyone, audit_key)

@@ -47,7 +47,11 @@ use oz_config::Component;
 async fn main() -> anyhow::Result<()> {
     // Before any connection, which requires a cryptography provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let args = args::Args::parse();
+    let mut args = args::Args::parse();
+    if let Some(minutes) = args.template_reconciliation_interval {
+        let field = "operator.templateReconciliationInterval";
+        args.config.set(field, minutes.into());
+    }
     let config = args.config.start(&args.common, Component::Operator)?;
     match &args.task {
         None => run::run(args, config).await,

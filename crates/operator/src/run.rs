@@ -68,11 +68,7 @@ use crate::workload::Workloads;
 const OWNER: Owner = Owner::Operator;
 
 /// Runs until a signal, or until the loss of a required component.
-pub(crate) async fn run(args: Args, mut loaded: Loaded) -> anyhow::Result<()> {
-    if let Some(minutes) = args.template_reconciliation_interval {
-        let operator = &mut loaded.configuration.operator;
-        operator.template_reconciliation_interval = minutes;
-    }
+pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let (common, settings) = (&args.common, &loaded.configuration);
     let config = common.config(names::OPERATOR).await?;
@@ -155,7 +151,7 @@ impl Operator<'_> {
         }
         let mut engine = Engine::new(runtime);
         engine
-            .concurrency(usize::from(settings.operator.workers))
+            .concurrency(settings.operator.workers.count())
             .sink(self.trail.clone());
         self.tickets.register(&mut engine.runtime().registry());
         engine.port(tickets::PORT, self.tickets.clone());
@@ -214,10 +210,10 @@ impl Operator<'_> {
             controllers: engine.controllers().clone(),
             config,
             keys: self.keys.clone(),
-            bindable: self.settings.policy(namespace),
+            bindable: Arc::new(self.settings.policy(namespace)),
             judge: self.client.clone(),
             webhooks,
-            most: settings.max,
+            most: settings.max.count(),
             adopt_as_original: settings.adopt_as_original.clone(),
             identities: Mutex::default(),
             told: told.clone(),
@@ -261,8 +257,12 @@ impl Operator<'_> {
         let reviews = self.reviews(runtime);
         let canary = self.canary(runtime);
         self.past_expiry(runtime);
-        let config_watch = ConfigWatch::new(&self.args.config, self.loaded, Component::Operator);
-        config_watch.register(&mut runtime.registry());
+        let config_watch = ConfigWatch::new(
+            &self.args.config,
+            self.loaded,
+            Component::Operator,
+            &mut runtime.registry(),
+        );
         runtime
             .task("configuration watch", Everyone, config_watch)
             .task("sweep", Leader, sweeper)
@@ -465,7 +465,7 @@ impl Operator<'_> {
     fn gate_service(&self) -> Option<GateService> {
         let gate = &self.settings.gate;
         (gate.enabled && gate.withdraw).then(|| GateService {
-            name: self.settings.installation.of("gate"),
+            name: self.settings.installation.of(Component::Gate.name()),
             port: gate.service.port.get().into(),
         })
     }
@@ -504,8 +504,8 @@ fn access_kinds(settings: &OzConfiguration) -> Vec<String> {
 
 /// Returns the interval between two checks of a template's target.
 fn template_interval(settings: &OzConfiguration) -> SignedDuration {
-    let minutes = settings.operator.template_reconciliation_interval.max(1);
-    SignedDuration::from_mins(minutes.into())
+    let minutes = settings.operator.template_reconciliation_interval.get();
+    SignedDuration::from_mins(minutes.max(1).cast_signed())
 }
 
 /// The common components of both kinds of access.
@@ -632,7 +632,7 @@ fn bindings(
     keys: &Keys,
     owners: &mut Owners,
 ) {
-    let policy = settings.policy(namespace);
+    let policy = Arc::new(settings.policy(namespace));
     let mut waiting = WaitingBindings::default();
     let feeds = engine.runtime().feeds();
     for_each_kind!(bindings K => { waiting.add::<K>(feeds) });

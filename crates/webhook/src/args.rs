@@ -3,7 +3,7 @@
 use clap::Parser;
 use oz_admission::{Endpoint, RegistrationMode};
 use oz_api::names;
-use oz_config::{ConfigArgs, OzConfiguration};
+use oz_config::{Component, ConfigArgs, OzConfiguration};
 use oz_runtime::{Address, Common};
 
 /// Stamps access requests with who asks, and refuses what oz would never grant.
@@ -34,7 +34,7 @@ pub(crate) fn endpoint(config: &OzConfiguration, namespace: &str, port: u16) -> 
             None => url.clone(),
         }),
         None => Endpoint::Service {
-            name: config.installation.of("webhook"),
+            name: config.installation.of(Component::Webhook.name()),
             namespace: namespace.to_owned(),
             port: config.webhook.service.port.get(),
         },

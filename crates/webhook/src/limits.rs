@@ -133,7 +133,7 @@ fn hold(limits: RequestLimits, asking: &Asking<'_>, counts: Counts) -> Result<()
         (
             counts.waiting,
             format!("requests of {user}'s wait to be granted in namespace {namespace}"),
-            "delete some that are not needed, or have what they wait for seen to",
+            "delete some that are not needed, or resolve the reasons for which they wait",
             "webhook.limits.waiting",
         )
     } else if full(counts.active, limits.active) {

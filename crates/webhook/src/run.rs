@@ -80,8 +80,8 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let life = config.access.signing_key_life.0;
     let rotation = SealKeyRotation::new(&client, clock.clone(), namespace, OWNER, life);
     let clock_alarm = ClockAlarm::new(clock, names::WEBHOOK, replica, warnings);
-    let config_watch = ConfigWatch::new(&args.config, &loaded, Component::Webhook);
-    config_watch.register(&mut runtime.registry());
+    let (component, flags) = (Component::Webhook, &args.config);
+    let config_watch = ConfigWatch::new(flags, &loaded, component, &mut runtime.registry());
     runtime
         .task("configuration watch", Everyone, config_watch)
         .task("signing key watch", Everyone, seal_keys)
@@ -152,6 +152,7 @@ fn grounds(
     );
     connections.register(&mut runtime.registry());
     copies.register(&mut runtime.registry());
+    let user = |component| config.installation.user(component, namespace).into();
     Grounds {
         keys: keys.clone(),
         words: Arc::default(),
@@ -162,16 +163,16 @@ fn grounds(
         records,
         namespace: namespace.into(),
         served: config.access.namespaces.as_slice().into(),
-        operator: config.installation.operator(namespace).into(),
-        policy: config.policy(namespace),
+        operator: user(Component::Operator),
+        policy: Arc::new(config.policy(namespace)),
         serve_example_com: config.transient.serve_example_com,
         composite_account: config.composite_account(namespace),
         parents: Vec::new(),
         policy_namespaces: config.composites.policy_namespaces.clone(),
         harness: config.harness.enabled,
-        webhook: config.installation.webhook(namespace).into(),
-        broker: config.installation.broker(namespace).into(),
-        gate: config.installation.gate(namespace).into(),
+        webhook: user(Component::Webhook),
+        broker: user(Component::Broker),
+        gate: user(Component::Gate),
     }
 }
 

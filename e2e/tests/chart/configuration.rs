@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use oz_config::{KEY, OzConfiguration};
+use oz_config::{Component, KEY, OzConfiguration};
 use oz_e2e::{NAMESPACE, run};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};
 
-use crate::{COMPONENTS, TURN, configuration_text, kubectl, rendered, value_files};
+use crate::{TURN, configuration_text, kubectl, rendered, value_files};
 
 /// The annotation of the pods with the digest of their configuration.
 const ANNOTATION: &str = "oz.wizardofoz.co/configuration";
@@ -26,9 +26,8 @@ fn deployments(objects: &[Value]) -> BTreeMap<&'static str, &Value> {
     let deployments = objects.iter().filter(|it| it["kind"] == "Deployment");
     let by_component = deployments.filter_map(|deployment| {
         let name = deployment["metadata"]["name"].as_str()?;
-        let mut all = COMPONENTS.iter();
-        let (component, _) = all.find(|(suffix, _)| name.ends_with(&format!("-{suffix}")))?;
-        Some((*component, deployment))
+        let component = Component::named(name.rsplit_once('-')?.1)?;
+        Some((component.name(), deployment))
     });
     by_component.collect()
 }
@@ -74,12 +73,11 @@ fn components_read_configuration_of_every_file_of_values_from_its_mounted_config
                 let list = list.as_array().with_context(|| what.clone())?;
                 assert!(list.contains(&expected), "{what}: {list:?}");
             }
-            let known = COMPONENTS.iter().find(|(name, _)| *name == component);
-            let (_, reader) = known.context("no such component")?;
+            let reader = Component::named(component).context("no such component")?;
             // The metric of a process has the same digest.
             assert_eq!(
                 digests[component],
-                OzConfiguration::digest(&text, *reader)?,
+                OzConfiguration::digest(&text, reader)?,
                 "{what}"
             );
         }
@@ -90,7 +88,7 @@ fn components_read_configuration_of_every_file_of_values_from_its_mounted_config
 #[test]
 fn only_pods_whose_configuration_changed_are_replaced() -> Result<()> {
     let before = digests(&[ALL])?;
-    assert_eq!(before.len(), COMPONENTS.len());
+    assert_eq!(before.len(), Component::ALL.len());
     for (changed, components) in [
         ("operator.workers=7", &["operator"][..]),
         ("operator.replicas=3,operator.podLabels.a=b", &[]),
@@ -165,7 +163,7 @@ fn upgrade_changes_only_pods_that_read_it(
         "--set=operator.workers=7",
     ])?;
     let text = get("configmap/oz-configuration", "{.data.config\\.yaml}")?;
-    assert_eq!(OzConfiguration::read(&text)?.operator.workers, 7);
+    assert_eq!(OzConfiguration::read(&text)?.operator.workers.get(), 7);
     let after = digests()?;
     assert_ne!(after[0], operator);
     assert_eq!(after[1], webhook);

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
+use oz_config::Component;
 use oz_e2e::repository;
 use serde_json::{Value, json};
 
-use crate::{COMPONENTS, configuration_text, rendered, value_files};
+use crate::{configuration_text, rendered, value_files};
 
 /// The packages that call other servers than the API server: their URLs are in the configuration that the test below
 /// reads. A change that adds a package here adds its connections to charts/oz/templates/_egress.tpl.
@@ -60,17 +61,12 @@ fn parts(flags: &[&str]) -> Result<Parts> {
 /// Returns the ports of the URLs in the configuration that a component calls: those in the sections that it reads,
 /// without the sections of other components, and without links, which users follow.
 fn called(configuration: &Value, component: &str) -> Result<BTreeSet<u64>> {
-    let mut all = COMPONENTS.iter();
-    let known = all.find(|(name, _)| *name == component);
-    let (_, reader) = known.context("no such component")?;
-    let is_of_other = |section: &str| {
-        let mut all = COMPONENTS.iter();
-        section != component && all.any(|(name, _)| *name == section)
-    };
-    let sections = reader.sections().iter();
+    let reader = Component::named(component).context("no such component")?;
+    let is_of_other = |section: &str| section != component && Component::named(section).is_some();
+    let sections = reader.sections();
     let sections = sections.filter(|section| !is_of_other(section));
     let mut ports = BTreeSet::new();
-    for text in sections.flat_map(|section| texts(&configuration[*section])) {
+    for text in sections.flat_map(|section| texts(&configuration[section])) {
         let Some((scheme, rest)) = text.split_once("://") else {
             continue;
         };

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result};
-use oz_config::{CONFIG_MAP_SUFFIX, Component, KEY};
+use oz_config::{CONFIG_MAP_SUFFIX, KEY};
 use oz_e2e::{repository, run};
 use oz_testkit::{Cluster, Tool, Tools};
 use serde_json::{Value, json};
@@ -78,14 +78,6 @@ fn render(flags: &[&str]) -> Result<Vec<Value>> {
         .filter(|document| !document.is_null())
         .collect())
 }
-
-/// The components that read a configuration, by the suffixes of their Deployments.
-const COMPONENTS: [(&str, Component); 4] = [
-    ("operator", Component::Operator),
-    ("webhook", Component::Webhook),
-    ("gate", Component::Gate),
-    ("broker", Component::Broker),
-];
 
 /// Returns the text of the configuration among the objects of an installation.
 fn configuration_text(objects: &[Value]) -> Result<String> {

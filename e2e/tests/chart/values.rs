@@ -212,7 +212,7 @@ fn values_become_fields_with_their_types() -> Result<()> {
     assert_eq!(read.webhook.limits.waiting, 3_000_000);
     assert_eq!(read.webhook.limits.active, 20);
     assert_eq!(read.operator.keep_finished, None);
-    assert_eq!(read.operator.workers, 7);
+    assert_eq!(read.operator.workers.get(), 7);
     assert_eq!(read.installation.name, "team-oz");
     assert!(!read.installation.policies);
     let selector = [("part", "a"), ("team", "")];

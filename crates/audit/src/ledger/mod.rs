@@ -354,7 +354,7 @@ impl Ledger {
         let missing = self.open.values().next().map(|open| &open.missing);
         let misses = |outlet| missing.is_some_and(|missing| missing.contains(&outlet));
         if misses(Outlet::Log) {
-            "nobody reads or stores the log (audit.log)"
+            "no process reads or stores the log (audit.log)"
         } else if everywhere && misses(Outlet::Objects) {
             "the API server does not take AuditEvents"
         } else if everywhere && misses(Outlet::Collector) {

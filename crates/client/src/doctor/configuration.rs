@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
-use oz_config::{Component, OzConfiguration};
+use oz_config::{Component, DIGEST, OzConfiguration};
 use oz_trail::{Action, Entry, Query};
 
 use super::finding::{Check, Finding, Object};
@@ -15,22 +15,11 @@ use crate::failure::Result;
 use crate::{printable, trail};
 
 const CHECK: Check = Check::Configuration;
-/// The detail of the first record of a process with the digest of its configuration.
-const DIGEST: &str = "configuration";
-/// The components, with the label of their pods.
-const COMPONENTS: [(Component, &str); 4] = [
-    (Component::Operator, "operator"),
-    (Component::Webhook, "webhook"),
-    (Component::Gate, "gate"),
-    (Component::Broker, "broker"),
-];
 
 /// A running pod of oz.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     component: Component,
-    /// The label of the component.
-    label: &'static str,
     pod: String,
     /// The start of the container, in whole seconds.
     started: Option<Timestamp>,
@@ -63,7 +52,7 @@ pub(super) async fn configuration(site: &Site<'_>) -> Vec<Finding> {
         Ok(entries) => entries,
         Err(failure) => return vec![valid, CHECK.unknown(failure.message())],
     };
-    let replicas = replicas(text, &pods, &entries, |label| restart(site, label));
+    let replicas = replicas(text, &pods, &entries, |component| restart(site, component));
     std::iter::once(valid).chain(replicas).collect()
 }
 
@@ -124,18 +113,17 @@ async fn pods(site: &Site<'_>) -> Result<Vec<Process>> {
 /// Returns the process in a pod, if it is a running one of a component with a configuration.
 fn process(pod: &Pod) -> Option<Process> {
     let of_pod = operator::component(&pod.metadata)?;
-    let (component, label) = COMPONENTS.into_iter().find(|(_, label)| *label == of_pod)?;
+    let component = Component::named(of_pod)?;
     let status = pod.status.as_ref()?;
     let is_running = status.phase.as_deref() == Some("Running");
     if !is_running || pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let mut containers = status.container_statuses.iter().flatten();
-    let container = containers.find(|one| one.name == label);
+    let container = containers.find(|one| one.name == component.name());
     let running = container.and_then(|one| one.state.as_ref()?.running.as_ref());
     Some(Process {
         component,
-        label,
         pod: pod.metadata.name.clone()?,
         started: running.and_then(|running| Some(running.started_at.as_ref()?.0)),
     })
@@ -147,7 +135,7 @@ fn replicas(
     text: &str,
     pods: &[Process],
     entries: &[Entry],
-    restart: impl Fn(&str) -> String,
+    restart: impl Fn(Component) -> String,
 ) -> Vec<Finding> {
     let (mut others, mut restarts, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     for one in pods {
@@ -156,7 +144,7 @@ fn replicas(
             (Some(digest), Some(expected)) if *digest == expected => {}
             (Some(_), Some(_)) => {
                 others.push(one.pod.as_str());
-                let restart = restart(one.label);
+                let restart = restart(one.component);
                 if !restarts.contains(&restart) {
                     restarts.push(restart);
                 }
@@ -202,8 +190,8 @@ fn digest<'a>(process: &Process, entries: &'a [Entry]) -> Option<&'a String> {
 }
 
 /// Returns the command that restarts the pods of a component.
-fn restart(site: &Site<'_>, label: &str) -> String {
-    let oz = site.oz;
+fn restart(site: &Site<'_>, component: Component) -> String {
+    let (oz, label) = (site.oz, component.name());
     let deployments = site.readable().iter();
     let mut deployments = deployments.filter(|one| operator::is_of_component(one, label));
     match deployments
@@ -256,10 +244,8 @@ mod tests {
     }
 
     fn running(component: Component, pod: &str, seconds: Option<i64>) -> Process {
-        let mut components = COMPONENTS.into_iter();
         Process {
             component,
-            label: components.find(|(one, _)| *one == component).unwrap().1,
             pod: pod.to_owned(),
             started: seconds.map(|seconds| NOW + SignedDuration::from_secs(seconds)),
         }
@@ -385,7 +371,9 @@ mod tests {
             ),
         ];
         for (pods, entries, [good, wrong, unknown]) in cases {
-            let findings = replicas(&new, &pods, &entries, |label| format!("restart {label}"));
+            let findings = replicas(&new, &pods, &entries, |component| {
+                format!("restart {}", component.name())
+            });
             let of = |is: fn(&Verdict) -> bool| {
                 let of = findings.iter().filter(|one| is(&one.verdict));
                 of.map(|one| one.message.as_str()).collect::<String>()

@@ -1,6 +1,6 @@
 //! An explanation of a transient binding: its terms, its status, and the rules as they apply now. The plan is the
-//! operator's own, for such an object created now. The list of roles that may be bound is in the operator's configuration: if
-//! it is not known, the explanation states that.
+//! operator's own, for such an object created now. The list of roles that may be bound is in the operator's
+//! configuration: if it is not known, the explanation states that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Adds the Rust files below a directory to `found`, without files and directories whose name `skips` selects.
+/// Adds the Rust files below a directory to `found`, without those with a name that `skips` selects.
 pub(crate) fn find(directory: &Path, skips: &dyn Fn(&str) -> bool, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

@@ -14,7 +14,7 @@ use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
 use oz_api::names;
-use oz_config::OzConfiguration;
+use oz_config::{Component, OzConfiguration};
 use oz_core::access::seal::Keys;
 use oz_engine::Engine;
 use oz_runs::lean;
@@ -52,7 +52,7 @@ pub(crate) fn controllers(
     let services = feeds.store_in(
         &Kind::of::<Service>(),
         namespace,
-        Selection::named(&config.installation.of("broker")),
+        Selection::named(&config.installation.of(Component::Broker.name())),
     );
     let network_policies = NetworkPolicies::new(feeds);
     let observed = HarnessRuns {

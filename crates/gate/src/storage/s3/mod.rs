@@ -86,7 +86,7 @@ impl S3 {
         let credentials = source(options)?;
         let retention = options
             .retention
-            .map(|days| SignedDuration::from_hours(i64::from(days) * 24));
+            .map(|days| SignedDuration::from_hours(days.cast_signed() * 24));
         Ok(Self {
             bucket,
             prefix: match prefix {

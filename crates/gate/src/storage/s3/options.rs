@@ -24,7 +24,7 @@ pub(crate) struct S3Options {
     /// CA bundle (PEM) to verify both servers.
     pub(super) ca: Option<PathBuf>,
     /// Number of days for which no user can delete stored recordings.
-    pub(super) retention: Option<u32>,
+    pub(super) retention: Option<u64>,
 }
 
 impl S3Options {
@@ -43,7 +43,7 @@ impl S3Options {
             role,
             sts_endpoint: given(&identity.endpoint),
             ca: recordings.ca_file(secrets),
-            retention: Some(recordings.retention_days).filter(|days| *days > 0),
+            retention: Some(recordings.retention_days.get()).filter(|days| *days > 0),
         }
     }
 

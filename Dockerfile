@@ -9,10 +9,10 @@ COPY . .
 ENV RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix /oz/target=/target --remap-path-prefix /usr/local/cargo=/cargo"
 RUN target="$(uname -m)-unknown-linux-gnu" \
     && cargo build --release --locked --bins --target "$target" \
-        --package oz-operator --package oz-webhook --package ozctl \
+        --package oz-operator --package oz-webhook --package oz-broker --package oz-gate --package ozctl \
     && mkdir /out \
     && cd "target/$target/release" \
-    && cp oz-operator oz-webhook ozctl /out/
+    && cp oz-operator oz-webhook oz-broker oz-gate ozctl /out/
 
 FROM scratch
 COPY --from=build /out/ /

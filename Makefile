@@ -78,8 +78,9 @@ $(TOOLS)/bin/cargo-fuzz:
 # What it finds worth keeping stays in the cache, so that the next run begins there. Without a
 # sanitizer the stable compiler does; nothing in the tree needs one to notice a panic. The test of the gate
 # is one of `make test` that goes on for longer here; OZ_FUZZ_SEED has it begin where it failed.
-fuzz: $(TOOLS)/bin/cargo-fuzz ## Throw bytes at the admission server and the gate, and objects at what reads them, for a minute each (SECONDS=n for longer)
+fuzz: $(TOOLS)/bin/cargo-fuzz ## Throw bytes at the admission server, the gate and the proxy of runs, and objects at what reads them, for a minute each (SECONDS=n for longer)
 	cargo run --quiet --bin oz-fuzz-stored -- $(or $(SECONDS),60)
+	cargo run --quiet --bin oz-fuzz-egress -- $(or $(SECONDS),60)
 	OZ_FUZZ_SECONDS=$(or $(SECONDS),60) cargo test --quiet --workspace --bin oz-gate -- --nocapture socket::differential
 	@mkdir -p $(TOOLS)/../fuzz/review
 	cd crates/admission && PATH="$(TOOLS)/bin:$$PATH" cargo fuzz run --sanitizer none --dev review \

@@ -84,12 +84,12 @@ impl<R: oz_core::kinds::AccessRequest> AccessRequest for R {}
 
 /// A granted request.
 #[derive(Clone, Debug)]
-pub struct Asked<K = ExecAccessRequest> {
+pub struct GrantedRequest<K = ExecAccessRequest> {
     /// The current request.
     pub request: K,
 }
 
-impl<K: AccessRequest> Asked<K> {
+impl<K: AccessRequest> GrantedRequest<K> {
     /// Returns the status of the request.
     #[must_use]
     pub fn status(&self) -> RequestStatus {
@@ -159,7 +159,7 @@ impl<K: AccessRequest> Requests<K> {
     ///
     /// # Errors
     /// When it is denied or does not become ready.
-    pub async fn granted(&self, request: &K) -> Result<Asked<K>> {
+    pub async fn granted(&self, request: &K) -> Result<GrantedRequest<K>> {
         let mut request = request.clone();
         loop {
             let created = self.create(&request).await;
@@ -184,7 +184,7 @@ impl<K: AccessRequest> Requests<K> {
     ///
     /// # Errors
     /// When the request ends in another phase or takes too long.
-    pub async fn ready(&self, name: &str) -> Result<Asked<K>> {
+    pub async fn ready(&self, name: &str) -> Result<GrantedRequest<K>> {
         let request = self
             .until(name, "to be ready", |status| {
                 status.ready || status.phase.is_terminal()
@@ -192,7 +192,7 @@ impl<K: AccessRequest> Requests<K> {
             .await?;
         let status = request.status().cloned().unwrap_or_default();
         if status.ready {
-            return Ok(Asked { request });
+            return Ok(GrantedRequest { request });
         }
         let said = format!("{name} is {}: {}", status.phase, conditions_line(&status));
         match status.phase {

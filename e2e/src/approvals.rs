@@ -25,7 +25,7 @@ pub struct Person {
 impl Person {
     /// Returns a user without a UID.
     #[must_use]
-    pub const fn named(user: &'static str, groups: &'static [&'static str]) -> Self {
+    pub const fn new(user: &'static str, groups: &'static [&'static str]) -> Self {
         Self {
             user,
             uid: "",
@@ -116,7 +116,7 @@ pub fn approval_rule(name: &str, users: &[&str], groups: &[&str], approvals: i32
     }
 }
 
-/// Returns a template for the group `devs` whose requests require approvals.
+/// Returns a template for the group `devs` that requires approvals.
 #[must_use]
 pub fn approved_template(
     name: &str,

@@ -155,11 +155,21 @@ impl Auditor {
     ///
     /// # Errors
     /// When the events cannot be listed.
-    pub async fn of(&self, namespace: &str, request: &str) -> Result<Vec<Value>> {
+    pub async fn list_for_request(&self, namespace: &str, request: &str) -> Result<Vec<Value>> {
         let mut specs = self.specs().await?;
         specs.retain(|spec| {
             spec["request"]["namespace"] == namespace && spec["request"]["name"] == request
         });
+        Ok(specs)
+    }
+
+    /// Returns the specs of the events about all requests of a namespace, oldest first.
+    ///
+    /// # Errors
+    /// When the events cannot be listed.
+    pub async fn in_namespace(&self, namespace: &str) -> Result<Vec<Value>> {
+        let mut specs = self.specs().await?;
+        specs.retain(|spec| spec["request"]["namespace"] == namespace);
         Ok(specs)
     }
 }

@@ -6,18 +6,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use http::Request;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ListParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client, Config, ResourceExt as _};
-use oz_api::harness::HarnessRun;
-use oz_api::{labels, names};
-use oz_core::access::seal::{Keys, Owner};
-use oz_runs::pod::BROKER_AUDIENCE;
-use oz_runs::{authority, reserved, voucher};
-use oz_testkit::{Cluster, Process, eventually, free_address};
+use oz_api::harness::wire::{PROXY_AUDIENCE, REPORTER_AUDIENCE};
+use oz_api::harness::{BrokerPolicy, HarnessRun};
+use oz_api::{Requester, labels, names};
+use oz_core::access::seal::{self, Keys, Owner, Purpose};
+use oz_core::access::stamp::Stamp;
+use oz_runs::{authority, policy_stamp, reserved, voucher};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, Process, eventually, free_address};
 use oz_trail::RequestRef;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -42,7 +45,41 @@ impl Broker {
     /// # Errors
     /// When it ends or does not become ready.
     pub async fn start(cluster: &Cluster, options: &Options) -> Result<Self> {
-        let (serving, address) = (free_address()?, free_address()?);
+        Self::start_at(cluster, options, free_address()?).await
+    }
+
+    /// Starts a broker like [`Broker::start`] at an address of this machine that pods of a real node reach, and makes it
+    /// the endpoint of the Service that pods connect to.
+    ///
+    /// # Errors
+    /// As [`Broker::start`], and as the API server responds.
+    pub async fn start_for_pods(
+        cluster: &Cluster,
+        options: &Options,
+        serving: SocketAddr,
+    ) -> Result<Self> {
+        let admin = cluster.client("admin").await?;
+        let port = json!({"name": "broker", "port": 8443, "targetPort": serving.port()});
+        let service = json!({"metadata": {"name": names::BROKER}, "spec": {"ports": [port]}});
+        apply_as(
+            &Api::<Service>::namespaced(admin.clone(), NAMESPACE),
+            service,
+        )
+        .await?;
+        let slice = json!({
+            "metadata": {
+                "name": names::BROKER, "labels": {"kubernetes.io/service-name": names::BROKER},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [serving.ip()], "conditions": {"ready": true}}],
+            "ports": [{"name": "broker", "port": serving.port(), "protocol": "TCP"}],
+        });
+        apply_as(&Api::<EndpointSlice>::namespaced(admin, NAMESPACE), slice).await?;
+        Self::start_at(cluster, options, serving).await
+    }
+
+    async fn start_at(cluster: &Cluster, options: &Options, serving: SocketAddr) -> Result<Self> {
+        let address = free_address()?;
         let mut command = command(cluster, names::BROKER, options)?;
         command.arg(format!("--listen={serving}"));
         command.arg(r#"--set=harness.broker.certificateNames=["127.0.0.1"]"#);
@@ -63,6 +100,19 @@ impl Broker {
     /// When it does not respond.
     pub async fn metrics(&self) -> Result<String> {
         Ok(get(self.address, "/metrics").await?.1)
+    }
+
+    /// Waits until the broker holds this number of requests for grants.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub async fn holds(&self, number: usize) -> Result<()> {
+        let line = format!("oz_broker_grant_long_polls {number}");
+        eventually(&line, CONDITION_TIMEOUT, async || {
+            let metrics = self.metrics().await?;
+            Ok(metrics.lines().any(|it| it == line).then_some(()))
+        })
+        .await
     }
 
     /// Returns the certificates (PEM) that the operator would configure pods to trust.
@@ -123,6 +173,22 @@ pub async fn publish_voucher_keys(admin: &Client) -> Result<()> {
     Ok(())
 }
 
+/// Publishes the keys of the stamps of [`Scene::lending_policy`], as a webhook would.
+///
+/// # Errors
+/// When the API server refuses it.
+pub async fn publish_stamp_keys(admin: &Client) -> Result<()> {
+    let webhook = Owner::Webhook;
+    let keys = Keys::published(&[Keys::of_owner(webhook, VOUCHER_KEY)]);
+    let secret = json!({
+        "metadata": {"name": webhook.public_keys()},
+        "data": {names::SEAL_KEYS: ByteString(keys.into_bytes())},
+    });
+    let secrets = Api::<Secret>::namespaced(admin.clone(), NAMESPACE);
+    apply_as(&secrets, secret).await?;
+    Ok(())
+}
+
 /// A client of the broker.
 #[derive(Clone)]
 #[allow(missing_debug_implementations, reason = "a client has none")]
@@ -154,7 +220,7 @@ impl BrokerAnswer {
 }
 
 impl BrokerClient {
-    /// Requests the prompt of the run whose pod has this token.
+    /// Requests the prompt of a run with the token of its pod.
     ///
     /// # Errors
     /// When the broker does not respond.
@@ -162,13 +228,40 @@ impl BrokerClient {
         self.send("GET", "/v1/run", token, &[], Vec::new()).await
     }
 
-    /// Reports events, for the run whose pod has this token.
+    /// Reports events, for the run of the pod with this token.
     ///
     /// # Errors
     /// When the broker does not respond.
     pub async fn report(&self, token: &str, events: &Value) -> Result<BrokerAnswer> {
         let body = serde_json::to_vec(&json!({"events": events}))?;
         self.send("POST", "/v1/report", token, &[], body).await
+    }
+
+    /// Reports destinations, for the run of the pod with this token.
+    ///
+    /// # Errors
+    /// When the broker does not respond.
+    pub async fn report_egress(&self, token: &str, egress: &Value) -> Result<BrokerAnswer> {
+        let body = serde_json::to_vec(&json!({"egress": egress}))?;
+        self.send("POST", "/v1/report", token, &[], body).await
+    }
+
+    /// Requests the grants of the run of the pod with this token; held if `seen` is their digest.
+    ///
+    /// # Errors
+    /// When the broker does not respond.
+    pub async fn grants(&self, token: &str, seen: &str) -> Result<BrokerAnswer> {
+        let path = format!("/v1/grants?seen={seen}");
+        self.send("GET", &path, token, &[], Vec::new()).await
+    }
+
+    /// Requests a credential for a host, for the run of the pod with this token.
+    ///
+    /// # Errors
+    /// When the broker does not respond.
+    pub async fn credential(&self, token: &str, name: &str, host: &str) -> Result<BrokerAnswer> {
+        let body = serde_json::to_vec(&json!({"name": name, "host": host}))?;
+        self.send("POST", "/v1/credential", token, &[], body).await
     }
 
     /// Sends a request with additional headers.
@@ -243,6 +336,7 @@ impl Scene {
         run: &HarnessRun,
         voucher: &str,
     ) -> Result<Pod> {
+        let decision = self.decision(run, &["KEY", "OTHER"])?;
         let labels = json!({
             "paddock.dev/run": run.name_any(),
             labels::OWNER_UID: run.metadata.uid,
@@ -252,7 +346,9 @@ impl Scene {
             "metadata": {
                 "name": job,
                 "labels": labels,
-                "annotations": {"oz.wizardofoz.co/recent-events": "10", labels::VOUCHER: voucher},
+                "annotations": {
+                    "oz.wizardofoz.co/recent-events": "10", labels::VOUCHER: voucher, labels::GRANT: decision,
+                },
                 "ownerReferences": [{
                     "apiVersion": "paddock.dev/v1alpha1", "kind": "HarnessRun", "name": run.name_any(),
                     "uid": run.metadata.uid, "controller": true,
@@ -264,6 +360,62 @@ impl Scene {
             }},
         });
         self.first_pod(job, made).await
+    }
+
+    /// Returns the decision of an operator about a run of template `echo`, which requires these credentials.
+    fn decision(&self, run: &HarnessRun, credentials: &[&str]) -> Result<String> {
+        let credentials = credentials.iter().map(|name| {
+            json!({
+                "name": name, "policy": "a", "provider": "UserSuppliedSecret", "delivery": "ProxyInjected",
+                "secret": {"name": "keys", "key": "one"},
+            })
+        });
+        let decided = json!({
+            "run": {
+                "kind": "HarnessRun", "namespace": self.name(), "name": run.name_any(), "uid": run.metadata.uid,
+            },
+            "submitter": {"user": "alice"}, "specDigest": "", "template": "HarnessTemplate/echo",
+            "templateDigest": "sha256:1", "policiesDigest": "", "image": "example.org/agent:1",
+            "credentialsGranted": credentials.collect::<Vec<_>>(), "intercepted": true,
+            "broker": {"namespace": NAMESPACE, "labels": {}, "port": 8443},
+            "decidedAt": "2026-01-01T00:00:00Z",
+        });
+        Ok(seal::seal(&voucher_keys(), Purpose::HarnessRun, &decided)?)
+    }
+
+    /// Creates or replaces a broker policy for the template `echo`, with a stamp of the author `admin` unless
+    /// `stamped` is false.
+    ///
+    /// # Errors
+    /// As the API server responds.
+    pub async fn lending_policy(&self, name: &str, grants: Value, stamped: bool) -> Result<()> {
+        let policies = self.api::<BrokerPolicy>();
+        let spec = json!({"appliesToTemplates": ["echo"], "grants": grants});
+        let existing = policies.get_opt(name).await?;
+        let policy: BrokerPolicy = serde_json::from_value(json!({
+            "metadata": {"name": name}, "spec": spec,
+        }))?;
+        let stamp = Stamp {
+            requester: Requester {
+                user: "admin".to_owned(),
+                ..Requester::default()
+            },
+            kind: policy_stamp::KIND.to_owned(),
+            namespace: self.name().to_owned(),
+            name: name.to_owned(),
+            object_uid: existing.and_then(|it| it.metadata.uid).unwrap_or_default(),
+            spec_digest: policy_stamp::digest(&policy),
+            at: Timestamp::now(),
+            nonce: "n".to_owned(),
+            ..Stamp::default()
+        };
+        let stamp = stamped.then(|| stamp.seal(&voucher_keys())).transpose()?;
+        let applied = json!({
+            "metadata": {"name": name, "annotations": stamp.map(|it| json!({labels::REQUESTER: it}))},
+            "spec": spec,
+        });
+        apply_as(&policies, applied).await?;
+        Ok(())
     }
 
     /// Creates a Job without an owner and labels, and returns its pod.
@@ -323,12 +475,21 @@ impl Scene {
 }
 
 fn spec() -> Value {
+    let token = |name: &str, audience: &str| {
+        let token = json!({"audience": audience, "expirationSeconds": 600, "path": "token"});
+        json!({"name": name, "projected": {"sources": [{"serviceAccountToken": token}]}})
+    };
+    let sidecar = |name: &str| json!({"name": name, "image": "example.org/oz-harness:1", "restartPolicy": "Always"});
     json!({
         "restartPolicy": "Never",
         "schedulerName": "nobody",
+        "securityContext": {"runAsUser": 65532},
+        "initContainers": [sidecar("proxy"), sidecar("oz")],
         "containers": [{"name": "agent", "image": "example.org/agent:1"}],
-        "volumes": [{"name": reserved::TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": {
-            "audience": BROKER_AUDIENCE, "expirationSeconds": 600, "path": "token",
-        }}]}}],
+        "volumes": [
+            token(reserved::TOKEN_VOLUME, REPORTER_AUDIENCE),
+            token(reserved::PROXY_TOKEN_VOLUME, PROXY_AUDIENCE),
+            {"name": reserved::AUTHORITY_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        ],
     })
 }

@@ -41,14 +41,14 @@ impl Scene {
         self.api::<RoleBinding>()
             .create(&parameters, &binding)
             .await?;
-        self.known(user, rules).await
+        self.wait_for_rules(user, rules).await
     }
 
     /// Waits until the API server, which watches RBAC objects separately, applies these rules.
     ///
     /// # Errors
     /// When the API server does not apply them in time, or does not respond.
-    pub async fn known(&self, user: &str, rules: &[Value]) -> Result<()> {
+    pub async fn wait_for_rules(&self, user: &str, rules: &[Value]) -> Result<()> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.cluster.client(user).await?);
         for rule in rules {
             let of = |field: &str| {

@@ -26,7 +26,7 @@ pub fn emergency_template(name: &str, within: &str, open_reviews: i32) -> ExecAc
             users: Vec::new(),
             max_duration: "5m".to_owned(),
             review: ReviewConfig {
-                within: within.to_owned(),
+                deadline: within.to_owned(),
                 groups: vec!["security".to_owned()],
                 users: Vec::new(),
             },

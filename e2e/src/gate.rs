@@ -15,6 +15,7 @@ use oz_api::{ExecAccessTemplate, Operation, RecordingConfig, Sessions, TargetKin
 use oz_core::gate::{GROUP, VERSION, prefix};
 use oz_gating::API_SERVICE;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Process, cargo_binary, eventually, free_address};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -38,7 +39,7 @@ impl Gate {
     pub fn operator_options() -> Options {
         Options::default()
             .set("gate.enabled", true)
-            .set("gate.withdraw", false)
+            .set("gate.unregisterWhenUnavailable", false)
     }
 
     /// Starts a gate under its own service account, registers its address with the API server, and waits
@@ -250,6 +251,47 @@ impl RecordingStore {
     #[must_use]
     pub fn store(&self) -> PathBuf {
         self.directory.path().join("store")
+    }
+
+    /// Makes the store unavailable until the returned guard is dropped: a file takes the place of its directory.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or cannot take the place of the directory, which exists once a gate has started.
+    pub fn unavailable(&self) -> Result<UnavailableStore> {
+        let unavailable = UnavailableStore {
+            store: self.store(),
+            other: self.directory.path().join("unavailable"),
+        };
+        std::fs::write(&unavailable.other, "not a directory")?;
+        unavailable.exchange()?;
+        Ok(unavailable)
+    }
+}
+
+/// A store that is unavailable until this is dropped.
+#[derive(Debug)]
+pub struct UnavailableStore {
+    store: PathBuf,
+    /// The file; the directory while the store is unavailable.
+    other: PathBuf,
+}
+
+impl UnavailableStore {
+    /// Exchanges file and directory in one step: the gate creates a directory that it does not find.
+    fn exchange(&self) -> rustix::io::Result<()> {
+        renameat_with(CWD, &self.store, CWD, &self.other, RenameFlags::EXCHANGE)
+    }
+}
+
+impl Drop for UnavailableStore {
+    fn drop(&mut self) {
+        #[expect(
+            clippy::print_stderr,
+            reason = "later failures of the test follow from this one"
+        )]
+        if let Err(error) = self.exchange() {
+            eprintln!("failed to make {} available: {error}", self.store.display());
+        }
     }
 }
 

@@ -141,7 +141,7 @@ async fn provide(admin: &Client, name: &str, source: Value) -> Result<()> {
 }
 
 impl Scene {
-    /// Creates the template `echo`, whose pods get this overlay.
+    /// Creates the template `echo` with this overlay for its pods.
     ///
     /// # Errors
     /// When the API server refuses it.

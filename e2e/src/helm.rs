@@ -8,6 +8,9 @@ use oz_testkit::{Cluster, Tool, Tools};
 
 use crate::{NAMESPACE, repository, run};
 
+/// The option for an image of tests: it is built quickly, and is large and slow.
+const QUICK: &str = "--profile=quick";
+
 /// Returns helm as the administrator of `cluster`, in oz's namespace.
 ///
 /// # Errors
@@ -34,7 +37,7 @@ pub fn chart() -> String {
 /// # Errors
 /// When the image cannot be made.
 pub fn image_archive() -> Result<PathBuf> {
-    archive("OZ_IMAGE", &[])
+    archive("OZ_IMAGE", &[QUICK])
 }
 
 /// Returns the archive of the image of oz's container in the pods of runs, like [`image_archive`]:
@@ -43,6 +46,14 @@ pub fn image_archive() -> Result<PathBuf> {
 /// # Errors
 /// When the image cannot be made.
 pub fn harness_image_archive() -> Result<PathBuf> {
+    archive("OZ_HARNESS_IMAGE", &["--harness", QUICK])
+}
+
+/// Returns the archive of [`harness_image_archive`] as a release has it, for measurements.
+///
+/// # Errors
+/// When the image cannot be made.
+pub fn released_harness_image_archive() -> Result<PathBuf> {
     archive("OZ_HARNESS_IMAGE", &["--harness"])
 }
 
@@ -53,7 +64,7 @@ fn archive(variable: &str, flags: &[&str]) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(repository())
-        .args(["xtask", "image", "--profile=quick"])
+        .args(["xtask", "image"])
         .args(flags)
         .stdin(Stdio::null());
     let said = run(cargo)?;

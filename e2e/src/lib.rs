@@ -3,6 +3,7 @@
 //! use this crate.
 
 mod access;
+pub mod agents;
 pub mod alerts;
 mod api_proxy;
 mod approvals;
@@ -16,10 +17,13 @@ pub mod guides;
 mod harness;
 mod helm;
 mod leftovers;
+pub mod lending;
 mod locks;
 mod manifests;
 mod options;
 mod policies;
+pub mod programs;
+pub mod proxies;
 mod records;
 mod replicas;
 mod rollouts;
@@ -30,18 +34,19 @@ mod system;
 mod terminal;
 mod tickets;
 mod traffic;
+pub mod upstream;
 mod watch;
 
 pub use oz_testkit::{EXAMPLES, example_values, examples, repository};
 
 pub use access::{
-    AccessRequest, Asked, ExecRequests, PodRequests, Requests, active, conditions_line,
+    AccessRequest, ExecRequests, GrantedRequest, PodRequests, Requests, active, conditions_line,
     exec_request, exec_template, pod_request, pod_template,
 };
 pub use api_proxy::{ApiProxy, Kept};
 pub use approvals::{Person, answer_to, approval_rule, approved_template};
 pub use audit::Auditor;
-pub use broker::{Broker, BrokerAnswer, BrokerClient, publish_voucher_keys};
+pub use broker::{Broker, BrokerAnswer, BrokerClient, publish_stamp_keys, publish_voucher_keys};
 pub use connections::{refusal, refused};
 pub use emergencies::{REVIEWS, emergency_request, emergency_template, found};
 pub use examples::install_example;
@@ -50,7 +55,7 @@ pub use harness::{
     agent_running, allow_dns, announce_broker, by_hand_overlay, install_harness, local_volume,
     node_by_hand, volume,
 };
-pub use helm::{chart, harness_image_archive, helm, image_archive};
+pub use helm::{chart, harness_image_archive, helm, image_archive, released_harness_image_archive};
 pub use leftovers::left;
 pub use locks::{binding, forbidden, forged_record, role, stamped};
 pub use manifests::apply;

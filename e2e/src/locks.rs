@@ -96,7 +96,7 @@ fn bound(name: &str, role: &str, user: &str) -> Value {
     })
 }
 
-/// Returns a template of harness runs, whose status an attempt writes.
+/// Returns a template of harness runs with a status that an attempt writes.
 fn harness_template() -> serde_json::Result<HarnessTemplate> {
     serde_json::from_value(json!({
         "metadata": {"name": LOCK}, "spec": {"image": "example.test/agent:1", "command": ["run"]},

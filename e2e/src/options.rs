@@ -19,7 +19,7 @@ pub struct Options {
     pub clock: Option<String>,
     /// True if the operator runs scripts in containers. It should not where containers are processes of this
     /// machine.
-    pub cut_sessions: bool,
+    pub terminate_sessions: bool,
     /// Additional environment variables.
     pub environment: Vec<(String, String)>,
     /// The directory of the programs, if they are of another build than the current one.
@@ -34,7 +34,7 @@ impl Default for Options {
             replica: "oz-0".to_owned(),
             flags: Vec::new(),
             clock: None,
-            cut_sessions: false,
+            terminate_sessions: false,
             environment: Vec::new(),
             programs: None,
             kubeconfig: None,
@@ -96,7 +96,7 @@ impl Options {
     /// Enables the termination of sessions with their grant.
     #[must_use]
     pub fn cutting(mut self) -> Self {
-        self.cut_sessions = true;
+        self.terminate_sessions = true;
         self
     }
 
@@ -129,10 +129,7 @@ pub fn clocks_can_be_shifted() -> Result<bool> {
         std::env::var_os("OZ_REQUIRE_ALL").is_none(),
         "libfaketime is missing (Debian: faketime)"
     );
-    #[expect(
-        clippy::print_stderr,
-        reason = "whoever runs the tests must see what was not run"
-    )]
+    #[expect(clippy::print_stderr, reason = "skipped tests must be visible")]
     {
         eprintln!("skipped: libfaketime is missing (Debian: faketime)");
     }

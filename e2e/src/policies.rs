@@ -68,18 +68,18 @@ pub async fn with_policies(
     let run = async {
         for policy in policies {
             api.create(&PostParams::default(), policy).await?;
-            are_asked(scene, named(policy)?, true).await?;
+            are_asked(scene, policy_name(policy)?, true).await?;
         }
         body().await
     };
     let ran = run.await;
     for policy in policies {
-        remove(scene, named(policy)?).await?;
+        remove(scene, policy_name(policy)?).await?;
     }
     ran
 }
 
-fn named(policy: &AccessPolicy) -> Result<&str> {
+fn policy_name(policy: &AccessPolicy) -> Result<&str> {
     policy.metadata.name.as_deref().context("no name")
 }
 

@@ -133,7 +133,7 @@ impl Scene {
         });
         let somebody = format!("{}-{group}", self.name());
         self.cluster.issue_kubeconfig(&somebody, &[group])?;
-        self.known(&somebody, &[right]).await
+        self.wait_for_rules(&somebody, &[right]).await
     }
 
     async fn people_may(&self, name: &str, role: &str, verb: &str) -> Result<()> {
@@ -157,7 +157,7 @@ impl Scene {
         let right = json!({
             "apiGroups": ["crds.wizardofoz.co"], "resources": ["execaccessrequests"], "verbs": [verb],
         });
-        self.known("alice", &[right]).await
+        self.wait_for_rules("alice", &[right]).await
     }
 
     /// Returns the namespace's name.

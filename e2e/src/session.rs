@@ -132,7 +132,7 @@ fn failed(mut child: Child) -> anyhow::Error {
 pub fn running_grants() -> Result<BTreeSet<String>> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "only root sees whose processes these are"
+        "only root sees the owners of these processes"
     );
     let mark = format!("{}=", oz_core::connect::cut::MARK);
     let mut grants = BTreeSet::new();

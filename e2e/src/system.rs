@@ -167,10 +167,11 @@ where
 {
     let all = Api::<K>::all(admin.clone());
     let every = ListParams::default();
-    all.delete_collection(&DeleteParams::default(), &every)
-        .await?;
-    let what = format!("every {} to go", K::kind(&()));
+    let what = format!("the deletion of every {}", K::kind(&()));
+    // Repeated: the API server may execute a request of a process that was killed just before.
     eventually(&what, READY_TIMEOUT, async || {
+        all.delete_collection(&DeleteParams::default(), &every)
+            .await?;
         let left = all.list_metadata(&every).await?;
         Ok(left.items.is_empty().then_some(()))
     })
@@ -247,8 +248,8 @@ impl Operator {
         command.arg("--metrics-bind-address=0");
         command.arg("--set=installation.policies=true");
         command.arg(format!(
-            "--set=operator.cutSessions={}",
-            options.cut_sessions
+            "--set=operator.terminateSessions={}",
+            options.terminate_sessions
         ));
         // Objects that tests read after the expiry still exist on a busy machine.
         command.arg("--set=operator.keepFinished=1h");

@@ -74,11 +74,11 @@ impl TicketServer {
 
     /// Returns a ticket check that asks the server each second, and evaluates `state`.
     #[must_use]
-    pub fn check(&self, when_away: &str) -> Value {
+    pub fn check(&self, failure_policy: &str) -> Value {
         json!({
             "url": self.url("/issue/{ticket}?fields=state"),
             "accept": "status == 200 && body.state == 'open'",
-            "timeout": "1s", "every": "1s", "whenAway": when_away,
+            "timeout": "1s", "interval": "1s", "failurePolicy": failure_policy,
         })
     }
 

@@ -14,7 +14,7 @@ use oz_testkit::{AuditEntries, AuditEntry, AuditMark, eventually};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::{Asked, ExecRequests, Scene, TEMPLATE, conditions_line, exec_request};
+use crate::{ExecRequests, GrantedRequest, Scene, TEMPLATE, conditions_line, exec_request};
 
 /// The interval and the duration of the requests.
 #[derive(Clone, Copy, Debug)]
@@ -190,11 +190,11 @@ impl Traffic {
         let log = Log(entries.in_namespace(scene.name()));
         let (mut granted, mut in_vain, mut unlogged) = (Vec::new(), Vec::new(), Vec::new());
         for request in over {
-            let told = format!("{}: {}", request.name_any(), told(&request));
+            let told = format!("{}: {}", request.name_any(), describe_conditions(&request));
             match log.times(request)? {
-                Seen::Granted(times) => granted.push(times),
-                Seen::Unlogged => unlogged.push(told),
-                Seen::NotGranted => in_vain.push(told),
+                RequestOutcome::Granted(times) => granted.push(times),
+                RequestOutcome::Unlogged => unlogged.push(told),
+                RequestOutcome::NotGranted => in_vain.push(told),
             }
         }
         Ok(Outcome {
@@ -208,7 +208,7 @@ impl Traffic {
 }
 
 /// The times that the log contains of an ended request.
-enum Seen {
+enum RequestOutcome {
     Granted(GrantTimes),
     Unlogged,
     NotGranted,
@@ -218,14 +218,14 @@ enum Seen {
 struct Log(AuditEntries);
 
 impl Log {
-    fn times(&self, request: ExecAccessRequest) -> Result<Seen> {
+    fn times(&self, request: ExecAccessRequest) -> Result<RequestOutcome> {
         const REQUESTS: &str = "execaccessrequests";
         let name = request.name_any();
         let status = request.status.clone().unwrap_or_default();
         let created = request.creation_timestamp().context("no creation")?.0;
-        let object = Asked { request }.object_name();
+        let object = GrantedRequest { request }.object_name();
         let first = |verb, resource, of: &str, codes: &[u16]| {
-            let mut entries = self.of(resource, "", of);
+            let mut entries = self.entries(resource, "", of);
             entries.find(|entry| entry.verb == verb && codes.contains(&entry.code))
         };
         let asked = first("create", REQUESTS, &name, &[201]);
@@ -235,17 +235,17 @@ impl Log {
         let gone = first("delete", "rolebindings", &object, &[200, 404]);
         let Some(bound) = binding.map(|entry| entry.stage_timestamp) else {
             return Ok(match status.granted_at {
-                Some(_) => Seen::Unlogged,
-                None => Seen::NotGranted,
+                Some(_) => RequestOutcome::Unlogged,
+                None => RequestOutcome::NotGranted,
             });
         };
         let Some(gone) = gone else {
-            return Ok(Seen::Unlogged);
+            return Ok(RequestOutcome::Unlogged);
         };
-        let mut statuses = self.of(REQUESTS, "status", &name);
+        let mut statuses = self.entries(REQUESTS, "status", &name);
         let ready = statuses.find(|entry| entry.received >= bound && entry.succeeded());
         let writes = [asked, role, binding, ready].into_iter().flatten();
-        Ok(Seen::Granted(GrantTimes {
+        Ok(RequestOutcome::Granted(GrantTimes {
             asked: asked.map_or(created, |entry| entry.received),
             bound,
             ready: ready.map(|entry| entry.stage_timestamp),
@@ -257,7 +257,7 @@ impl Log {
     }
 
     /// Returns the requests about one object, in the order of the responses.
-    fn of(
+    fn entries(
         &self,
         resource: &str,
         subresource: &str,
@@ -321,7 +321,12 @@ async fn ended(scene: &Scene, count: usize) -> Result<Vec<ExecAccessRequest>> {
     .await?;
     for one in &over {
         if phase(one) != Phase::Expired {
-            bail!("{} is {}: {}", one.name_any(), phase(one), told(one));
+            bail!(
+                "{} is {}: {}",
+                one.name_any(),
+                phase(one),
+                describe_conditions(one)
+            );
         }
     }
     anyhow::ensure!(
@@ -333,7 +338,7 @@ async fn ended(scene: &Scene, count: usize) -> Result<Vec<ExecAccessRequest>> {
 }
 
 /// Returns the conditions.
-fn told(request: &ExecAccessRequest) -> String {
+fn describe_conditions(request: &ExecAccessRequest) -> String {
     conditions_line(&request.status.clone().unwrap_or_default())
 }
 

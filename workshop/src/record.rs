@@ -34,15 +34,35 @@ const POD: &str = "web-7d4b9c5f6-x2x8p";
 const REQUEST: &str = "alice-x7k2p";
 const BEGAN: &str = "2026-01-01T12:00:00Z";
 
-/// The typed lines, and the input for each once it shows a text.
-const STORY: [(&str, &[(&str, &str)]); 4] = [
-    ("ozctl templates", &[]),
-    (
-        "ozctl exec deploy/web --reason INC-42",
-        &[("~ # ", "hostname\r"), ("~ # ", "exit\r")],
-    ),
-    ("ozctl exec deploy/web -- cat /etc/hostname", &[]),
-    ("ozctl requests", &[]),
+/// One typed line.
+struct Line {
+    text: &'static str,
+    /// The keys that are pressed once the program shows a text.
+    input: &'static [(&'static str, &'static str)],
+    /// The exit code of the program.
+    code: i32,
+}
+
+/// The exit code of ozctl when access has expired.
+const EXPIRED: i32 = 124;
+
+/// The typed lines. The last session expires, after its countdown.
+const STORY: [Line; 3] = [
+    Line {
+        text: "ozctl templates",
+        input: &[],
+        code: 0,
+    },
+    Line {
+        text: "ozctl exec deploy/web -- cat /etc/hostname",
+        input: &[],
+        code: 0,
+    },
+    Line {
+        text: "ozctl exec deploy/web --duration 15s --reason INC-42",
+        input: &[("~ # ", "hostname\r"), ("expires in 10s", "")],
+        code: EXPIRED,
+    },
 ];
 
 pub(crate) fn run() -> Result<ExitCode> {
@@ -56,11 +76,11 @@ pub(crate) fn run() -> Result<ExitCode> {
 async fn record() -> Result<()> {
     let stage = RealNode::start(NAMESPACE).await?;
     let kubeconfig = kubeconfig(&stage.scene)?;
-    let shown = Shown::of(&stage.scene);
+    let shown = Shown::from_scene(&stage.scene);
     let mut film = Film::default();
-    for (line, answers) in STORY {
-        film.types(line);
-        for part in act(&kubeconfig, line, answers).await? {
+    for line in STORY {
+        film.types(line.text);
+        for part in act(&kubeconfig, &line).await? {
             film.plays(&shown.text(&part));
         }
     }
@@ -83,8 +103,8 @@ fn kubeconfig(scene: &Scene) -> Result<PathBuf> {
 }
 
 /// Runs one line on a terminal; returns the output, split where keys are pressed.
-async fn act(kubeconfig: &Path, line: &str, answers: &[(&str, &str)]) -> Result<Vec<String>> {
-    let mut words = line.split(' ');
+async fn act(kubeconfig: &Path, line: &Line) -> Result<Vec<String>> {
+    let mut words = line.text.split(' ');
     let program = words.next().context("no program")?;
     let mut command = Command::new(cargo_binary(program)?);
     command
@@ -94,7 +114,7 @@ async fn act(kubeconfig: &Path, line: &str, answers: &[(&str, &str)]) -> Result<
     let mut terminal = Terminal::start(&command, ROWS, COLUMNS)?;
     let mut parts = Vec::new();
     let mut seen = 0;
-    for (shown, keys) in answers {
+    for (shown, keys) in line.input {
         terminal.shows_after(seen, shown).await?;
         let screen = terminal.screen();
         parts.push(screen.get(seen..).unwrap_or_default().to_owned());
@@ -103,7 +123,11 @@ async fn act(kubeconfig: &Path, line: &str, answers: &[(&str, &str)]) -> Result<
     }
     let code = terminal.code().await?;
     let screen = terminal.screen();
-    ensure!(code == 0, "{line} ended with {code}: {screen}");
+    ensure!(
+        code == line.code,
+        "{} ended with {code}: {screen}",
+        line.text
+    );
     parts.push(screen.get(seen..).unwrap_or_default().to_owned());
     Ok(parts)
 }
@@ -115,7 +139,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(scene: &Scene) -> Self {
+    fn from_scene(scene: &Scene) -> Self {
         let pods = scene
             .pods
             .iter()

@@ -32,12 +32,12 @@ pub(crate) enum Action {
     Serve(Start),
 }
 
-/// What to start, and where.
+/// The cluster to start.
 #[derive(Args)]
 pub(crate) struct Start {
     #[command(flatten)]
     directory: DirectoryFlag,
-    /// With a real node: pods run, and `kubectl exec` is one. Takes root, and says what else.
+    /// With a real node, which runs pods, also for `kubectl exec`. Requires root, and reports other requirements.
     #[arg(long)]
     node: bool,
 }
@@ -48,7 +48,7 @@ impl Start {
     }
 }
 
-/// Where the cluster keeps its files.
+/// The directory of the cluster.
 #[derive(Args)]
 pub(crate) struct DirectoryFlag {
     /// The cluster's directory [default: oz/cluster in the user's cache directory]

@@ -19,7 +19,7 @@ const PLATFORMS: [(&str, &str); 4] = [
     ("darwin", "arm64"),
 ];
 
-/// Where the archives are, and where they will be.
+/// The archives, and the address of their release.
 #[derive(Args)]
 pub(crate) struct Options {
     /// The directory with kubectl-oz-OS-ARCH.tar.gz, each with the program kubectl-oz and LICENSE.
@@ -81,10 +81,10 @@ fn manifest(url: &str, homepage: &str, archives: &[(&str, &str, String)]) -> Val
         "spec": {
             "version": concat!("v", env!("CARGO_PKG_VERSION")),
             "homepage": homepage,
-            "shortDescription": "Get into a pod for a limited time",
+            "shortDescription": "Request time-limited access to pods",
             "description": "Asks oz for access to a pod, opens the shell when it is granted, and gives \
                             the access back when the shell closes.\n",
-            "caveats": "oz must be installed in the cluster; `kubectl oz doctor` tells.\n",
+            "caveats": "oz must be installed in the cluster; `kubectl oz doctor` checks that.\n",
             "platforms": platforms,
         },
     })

@@ -39,7 +39,8 @@ const UNUSED: &[Exception] = &[
         verb: "patch",
         resource: "networkpolicies.networking.k8s.io",
         on_node: false,
-        why: "after a crash between policy and pod, if the template changed meanwhile",
+        why: "after a crash between the creation of NetworkPolicy and pod, if the template changed \
+            in that time",
     },
     Exception {
         account: "oz-operator",
@@ -146,7 +147,7 @@ const FIRST: &str =
     "whichever process is first makes or replaces it: tested with operator and webhook";
 /// The reason for the permission without which no session opens through the gate.
 const AS_ITSELF: &str =
-    "the audit log tells as whom a session is opened, and not that this was impersonated";
+    "the audit log contains the impersonated user of a session, and not the impersonation";
 
 const fn of_the_gate(verb: &'static str, resource: &'static str, why: &'static str) -> Exception {
     Exception {
@@ -164,7 +165,7 @@ const fn no_adoption(resource: &'static str) -> Exception {
         verb: "get",
         resource,
         on_node: false,
-        why: "who adopts looks at the parent first; the examples come upon nothing that they could adopt",
+        why: "adoption requires a read of the parent; the examples have no objects to adopt",
     }
 }
 
@@ -198,7 +199,8 @@ const fn left_over(resource: &'static str) -> Exception {
         verb: "update",
         resource,
         on_node: false,
-        why: "what server-side apply leaves of others; tested in crates/admission, as somebody else",
+        why: "fields of other owners that server-side apply keeps; tested in crates/admission, as \
+            another user",
     }
 }
 
@@ -220,7 +222,8 @@ const REFUSED: &[Exception] = &[
         verb: "list",
         resource: "auditevents.crds.wizardofoz.co",
         on_node: false,
-        why: "the same tests take every right to records: how long sessions lasted is not told then",
+        why: "the same tests remove every right to write records: the duration of sessions is not \
+            recorded then",
     },
     Exception {
         account: "oz-webhook",
@@ -228,6 +231,13 @@ const REFUSED: &[Exception] = &[
         resource: "auditevents.crds.wizardofoz.co",
         on_node: false,
         why: "no session is opened while records cannot be written, unless that is not required",
+    },
+    Exception {
+        account: "oz-broker",
+        verb: "get",
+        resource: "secrets",
+        on_node: false,
+        why: "no Role of the user's namespace names the Secret of a policy: the run waits until one does",
     },
     beyond("jobs.batch"),
     beyond("transientrolebindings.example.com"),
@@ -260,7 +270,7 @@ const fn not_listed(resource: &'static str) -> Exception {
         verb: "list",
         resource,
         on_node: false,
-        why: "what was granted ends although its lists are missing",
+        why: "grants end although their lists are missing",
     }
 }
 

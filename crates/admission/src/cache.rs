@@ -174,7 +174,7 @@ impl<K: Resource> Cache<K> {
             ready: Arc::new(ready),
             _subscription: Arc::new(subscription),
         };
-        Rules::of(current, changed, source)
+        Rules::from_fn(current, changed, source)
     }
 }
 

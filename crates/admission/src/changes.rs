@@ -10,14 +10,14 @@ use crate::watch::{Replay, WatchEvent};
 
 /// The last reported state of each object, by UID.
 pub(crate) struct Changes<K> {
-    known: BTreeMap<String, Known<K>>,
+    known: BTreeMap<String, CachedObject<K>>,
     /// The objects of a list that is still incomplete.
     listing: Option<Vec<String>>,
     /// The replay of the objects of the first list.
     replay: Replay,
 }
 
-struct Known<K> {
+struct CachedObject<K> {
     resource_version: Option<String>,
     object: K,
 }
@@ -75,7 +75,7 @@ impl<K: Resource + Clone> Changes<K> {
         let object = decoded(guard)?;
         let uid = object.uid()?;
         let resource_version = object.resource_version();
-        let now = Known {
+        let now = CachedObject {
             resource_version: resource_version.clone(),
             object: object.clone(),
         };
@@ -118,7 +118,7 @@ fn decoded<K>(guard: Guarded<K>) -> Option<K> {
         Ok(object) => Some(object),
         Err(invalid) => {
             let (name, error) = (&invalid.metadata.name, &invalid.error);
-            tracing::warn!(?name, %error, "left out an object that does not decode");
+            tracing::warn!(?name, %error, "skipped an object that does not decode");
             None
         }
     }

@@ -95,7 +95,7 @@ pub(crate) struct NamesInMetadata {
 
 impl Names {
     /// Reads leniently: [`decode`] decides whether the object is well-formed.
-    pub(crate) fn of(raw: Option<&RawValue>) -> Self {
+    pub(crate) fn parse_lenient(raw: Option<&RawValue>) -> Self {
         raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
             .unwrap_or_default()
     }
@@ -147,7 +147,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            Names::of(Some(&raw)).metadata.generate_name.as_deref(),
+            Names::parse_lenient(Some(&raw))
+                .metadata
+                .generate_name
+                .as_deref(),
             Some("web-")
         );
     }

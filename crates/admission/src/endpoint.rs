@@ -2,6 +2,9 @@
 //!
 //! One value determines three settings that must agree: the registered address, the names in the
 //! certificate, and the manager's namespace.
+//!
+//! See
+//! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#contacting-the-webhook>.
 
 use k8s_openapi::{
     ByteString,

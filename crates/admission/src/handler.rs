@@ -39,7 +39,7 @@ use crate::{
 /// let hook = Hook::mutating("end-soon", EndSoon);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no handler of mutating hooks",
+    message = "`{Self}` is not a handler of mutating hooks",
     label = "does not implement `Mutate`",
     note = "implement `oz_admission::Mutate` for it; `mutate_fn` makes a handler of a closure"
 )]
@@ -79,7 +79,7 @@ pub trait Mutate: Send + Sync + 'static {
 ///         if review.user.in_group("payments") {
 ///             return Ok(Notes::none());
 ///         }
-///         Err(Rejection::forbidden("NotYours", "ask somebody of payments to do it"))
+///         Err(Rejection::forbidden("NotOwner", "ask a member of payments to do it"))
 ///     }
 /// }
 ///
@@ -87,7 +87,7 @@ pub trait Mutate: Send + Sync + 'static {
 /// let hook = Hook::validating("theirs", Theirs).on([Operation::Update, Operation::Delete]);
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no handler of validating hooks",
+    message = "`{Self}` is not a handler of validating hooks",
     label = "does not implement `Validate`",
     note = "implement `oz_admission::Validate` for it; `validate_fn` and `validate_async_fn` make a handler of a closure"
 )]
@@ -250,7 +250,7 @@ fn review<K: Reviewed>(request: &Request<'_>) -> Result<Review<K>, Rejection> {
         .transpose()?;
     // The API server sends "" for a value that is not known yet or does not apply.
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let names = Names::of(request.object.or(request.old_object)).metadata;
+    let names = Names::parse_lenient(request.object.or(request.old_object)).metadata;
     Ok(Review {
         uid: request.uid.clone(),
         operation: request.operation,

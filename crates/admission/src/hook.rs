@@ -16,6 +16,7 @@ use crate::{
 };
 
 /// The behaviour of the API server when a webhook does not respond, or responds with an error.
+/// See <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#failure-policy>.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// The API server denies the request.
@@ -39,6 +40,8 @@ pub enum MatchPolicy {
 ///
 /// Kubernetes denies dry runs on resources with webhooks that do not suppress their effects; so a third
 /// variant does not exist.
+///
+/// See <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#side-effects>.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SideEffects {
     /// The webhook has no effects.
@@ -103,7 +106,7 @@ impl Hook {
     where
         M: Mutate<Object: Resource<DynamicType: Default>>,
     {
-        let mut hook = Self::mutating_on(name, ResourceRule::of::<M::Object>(), handler);
+        let mut hook = Self::mutating_on(name, ResourceRule::from_type::<M::Object>(), handler);
         hook.expected = Some(expected::<M::Object>());
         hook
     }
@@ -125,7 +128,7 @@ impl Hook {
     where
         V: Validate<Object: Resource<DynamicType: Default>>,
     {
-        let mut hook = Self::validating_on(name, ResourceRule::of::<V::Object>(), handler);
+        let mut hook = Self::validating_on(name, ResourceRule::from_type::<V::Object>(), handler);
         hook.expected = Some(expected::<V::Object>());
         hook
     }
@@ -278,6 +281,8 @@ impl Hook {
 
     /// Sets whether the API server calls the hook again after a later webhook changed the object. Mutating
     /// hooks only.
+    /// See
+    /// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#reinvocation-policy>.
     #[must_use]
     pub fn reinvoke(mut self, yes: bool) -> Self {
         self.reinvoke = yes;
@@ -292,6 +297,7 @@ impl Hook {
     }
 
     /// Sets the timeout of the API server, 1 to 30 whole seconds; 5 by default.
+    /// See <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#timeouts>.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = limit;

@@ -33,7 +33,7 @@ pub(crate) struct Lean {
 }
 
 impl Lean {
-    pub(crate) fn of(request: &Request<'_>) -> Self {
+    pub(crate) fn from_request(request: &Request<'_>) -> Self {
         Self {
             object: request.object.and_then(without_managed_fields),
             old: request.old_object.and_then(without_managed_fields),

@@ -156,7 +156,7 @@ impl Metrics {
         registry.register("reviews", "Reviews answered", metrics.reviews.clone());
         registry.register_with_unit(
             "review_duration",
-            "Time from request to answer",
+            "Time from request to response",
             Unit::Seconds,
             metrics.duration.clone(),
         );
@@ -169,7 +169,7 @@ impl Metrics {
         );
         registry.register(
             "registration_repairs",
-            "Webhook configurations put right after somebody changed or deleted them",
+            "Webhook configurations that were changed or deleted by others, and repaired",
             metrics.repairs.clone(),
         );
         registry.register(
@@ -185,12 +185,12 @@ impl Metrics {
         );
         registry.register(
             "upkeep_failures",
-            "Passes in which a part of upkeep failed",
+            "Passes in which a part of the upkeep failed",
             metrics.upkeep_failures.clone(),
         );
         registry.register_with_unit(
             "upkeep_last_success_timestamp",
-            "When a part of upkeep last did all that was due",
+            "Time at which a part of the upkeep last succeeded",
             Unit::Seconds,
             metrics.upkeep_success.clone(),
         );
@@ -201,12 +201,12 @@ impl Metrics {
         );
         registry.register(
             "known_callers",
-            "Addresses that handlers vouched for as those of API servers",
+            "Addresses that handlers verified as those of API servers",
             metrics.known_callers.clone(),
         );
         registry.register(
             "watch_events",
-            "Events given to watchers",
+            "Events that were delivered to watchers",
             metrics.watch_events.clone(),
         );
         registry.register(
@@ -225,7 +225,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "conversion_duration",
-            "Time from a call to convert objects to its answer",
+            "Time from a request to convert objects to its response",
             Unit::Seconds,
             self.conversion_duration.clone(),
         );

@@ -19,10 +19,10 @@ pub(crate) enum RulesNow {
 }
 
 impl RulesNow {
-    pub(crate) fn of(hook: &Hook) -> Self {
+    pub(crate) fn from_hook(hook: &Hook) -> Self {
         let mut rules = hook.rules.clone();
         if let Some(followed) = &hook.followed {
-            let Some(mut followed) = followed.known() else {
+            let Some(mut followed) = followed.current_rules() else {
                 return Self::Unknown { too_many: false };
             };
             followed.retain(|rule| {
@@ -51,15 +51,15 @@ fn problem(hook: &Hook, rule: &ResourceRule) -> Option<&'static str> {
     let operations = rule.operations.as_ref().unwrap_or(&hook.operations);
     let subresources = &rule.subresources;
     if !rule.group.is_empty() && !is_name(&rule.group, ".") {
-        Some("its group is no DNS name")
+        Some("its group is not a DNS name")
     } else if !is_name(&rule.version, "") {
-        Some("its version is no DNS label")
+        Some("its version is not a DNS label")
     } else if !is_name(&rule.plural, ".") {
-        Some("its plural is no DNS label")
+        Some("its plural is not a DNS label")
     } else if !subresources.iter().all(|it| is_name(it, ""))
         || subresources.len() > 1 && subresources.iter().any(|it| it == "*")
     {
-        Some("its subresources are no DNS labels, or * beside others")
+        Some("its subresources are not DNS labels, or have * together with others")
     } else if operations.is_empty() {
         Some("it has no operations")
     } else if hook.kind == HookKind::Mutating && operations.contains(&Operation::Delete) {

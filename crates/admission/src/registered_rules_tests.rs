@@ -17,9 +17,12 @@ fn plural(plural: &str) -> ResourceRule {
 fn nothing_is_known_before_the_first_are_set_and_none_is_known_too() {
     let rules = Rules::default();
     let hook = hook(&rules);
-    assert_eq!(RulesNow::of(&hook), RulesNow::Unknown { too_many: false });
+    assert_eq!(
+        RulesNow::from_hook(&hook),
+        RulesNow::Unknown { too_many: false }
+    );
     rules.set([]);
-    assert_eq!(RulesNow::of(&hook), RulesNow::Known(vec![]));
+    assert_eq!(RulesNow::from_hook(&hook), RulesNow::Known(vec![]));
 }
 
 #[test]
@@ -28,7 +31,7 @@ fn they_have_one_order_and_stand_after_those_that_never_change() {
     let hook = hook(&rules).also(plural("zebras"));
     rules.set([plural("b"), plural("a"), plural("b")]);
     let known = RulesNow::Known(vec![plural("zebras"), plural("a"), plural("b")]);
-    assert_eq!(RulesNow::of(&hook), known);
+    assert_eq!(RulesNow::from_hook(&hook), known);
 }
 
 #[test]
@@ -44,11 +47,14 @@ fn a_rule_that_no_api_server_takes_is_left_out_and_keeps_no_other_from_being_reg
         plural("a").on([]),
     ];
     rules.set(bad.into_iter().chain([plural("good")]));
-    assert_eq!(RulesNow::of(&hook), RulesNow::Known(vec![plural("good")]));
+    assert_eq!(
+        RulesNow::from_hook(&hook),
+        RulesNow::Known(vec![plural("good")])
+    );
     let handler = crate::mutate_fn(|_, _, _: &mut Value| Ok(Notes::none()));
     let mutating = Hook::mutating_on("change", None, handler).rules_from(&rules);
     rules.set([plural("a").on([Operation::Delete])]);
-    assert_eq!(RulesNow::of(&mutating), RulesNow::Known(vec![]));
+    assert_eq!(RulesNow::from_hook(&mutating), RulesNow::Known(vec![]));
 }
 
 #[test]
@@ -56,7 +62,10 @@ fn more_than_a_configuration_can_hold_change_nothing() {
     let rules = Rules::default();
     let hook = hook(&rules);
     rules.set((0..=MAX_RULES).map(|number| plural(&format!("kind-{number}"))));
-    assert_eq!(RulesNow::of(&hook), RulesNow::Unknown { too_many: true });
+    assert_eq!(
+        RulesNow::from_hook(&hook),
+        RulesNow::Unknown { too_many: true }
+    );
 }
 
 #[tokio::test]

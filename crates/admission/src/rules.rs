@@ -56,7 +56,7 @@ impl ResourceRule {
     }
 
     /// Creates a rule for the resource of a type that defines its resource.
-    pub fn of<K: Resource<DynamicType: Default>>() -> Self {
+    pub fn from_type<K: Resource<DynamicType: Default>>() -> Self {
         let it = K::DynamicType::default();
         Self::new(&K::group(&it), &K::version(&it), &K::plural(&it))
     }
@@ -130,7 +130,7 @@ impl Default for Rules {
 
 impl Rules {
     /// Creates rules that `current` returns; it is called again after each message on `changed`.
-    pub(crate) fn of(
+    pub(crate) fn from_fn(
         current: impl Fn() -> Option<Vec<ResourceRule>> + Send + Sync + 'static,
         changed: Arc<channel::Sender<()>>,
         source: Source,
@@ -155,7 +155,7 @@ impl Rules {
         let ready = self.source.as_ref().map(|source| (source.ready)());
         let begin = Following {
             changed: self.changed.subscribe(),
-            last: self.known(),
+            last: self.current_rules(),
             rules: self.clone(),
             ready,
         };
@@ -166,7 +166,7 @@ impl Rules {
     }
 
     /// Returns the rules sorted, each once; `None` until they are known.
-    pub(crate) fn known(&self) -> Option<Vec<ResourceRule>> {
+    pub(crate) fn current_rules(&self) -> Option<Vec<ResourceRule>> {
         let mut rules = (self.current)()?;
         rules.sort();
         rules.dedup();
@@ -193,7 +193,7 @@ impl Following {
                 // The sender is a field of `rules`.
                 None => drop(self.changed.changed().await),
             }
-            let now = self.rules.known();
+            let now = self.rules.current_rules();
             if now != self.last {
                 self.last = now;
                 return;
@@ -204,6 +204,6 @@ impl Following {
 
 impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Rules").field(&self.known()).finish()
+        f.debug_tuple("Rules").field(&self.current_rules()).finish()
     }
 }

@@ -37,7 +37,7 @@ use crate::review::Cx;
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no task",
+    message = "`{Self}` is not a task",
     label = "does not implement `Task`",
     note = "implement `oz_admission::Task` for it; a task is a type with `async fn run(&self, &Cx, CancellationToken)`"
 )]

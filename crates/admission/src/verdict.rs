@@ -202,7 +202,7 @@ impl From<kube::Error> for Rejection {
         tracing::warn!(error = failed.message, "could not decide");
         Self::undecided(
             failed.reason,
-            "could not decide: what the decision depends on could not be had from the API server; \
+            "could not decide: failed to read the objects for the decision from the API server; \
              try again",
         )
     }

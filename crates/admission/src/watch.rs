@@ -76,7 +76,7 @@ pub enum Replay {
 /// let watcher = Watcher::new("diary", Replay::FromNow, Diary).labels("app=shop");
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no watcher",
+    message = "`{Self}` is not a watcher",
     label = "does not implement `Watch`",
     note = "implement `oz_admission::Watch` for it; `watch_fn` makes a watcher of a closure"
 )]

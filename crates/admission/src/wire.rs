@@ -2,6 +2,8 @@
 //!
 //! The objects inside stay raw text: they are decoded once, into the type of the extension, and a patch is
 //! computed against the received text.
+//!
+//! See <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>.
 
 use std::collections::BTreeMap;
 

@@ -90,7 +90,7 @@ async fn every_setting_of_a_hook_reaches_the_configuration() {
         .hook(
             Hook::validating_on(
                 "scoped",
-                ResourceRule::of::<Pod>().scope(ResourceScope::Namespaced),
+                ResourceRule::from_type::<Pod>().scope(ResourceScope::Namespaced),
                 nothing::<Value>(),
             )
             .namespaces(NamespaceScope::Except(vec!["b".to_owned(), "a".to_owned()])),

@@ -18,56 +18,56 @@ pub const DEFAULT_MAX_DURATION: &str = "24h";
 pub const DEFAULT_ACCESS_COMMAND: &str =
     "kubectl exec -ti -n {{ .Metadata.Namespace }} {{ .Metadata.Name }} -- /bin/sh";
 
-/// Who may get access, to do what, for how long, and what they are told.
+/// Users who may request access, permitted operations, duration and requirements.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessConfig {
-    /// Groups whose members may request access. May be empty if allowedUsers is not.
+    /// Groups that may request access, at most 256. May be empty if allowedUsers is not.
     #[schemars(length(max = 256), inner(length(max = 512)))]
     pub allowed_groups: Vec<String>,
 
-    /// Users who may request access, by the name that the API server knows them by, in addition
-    /// to the members of allowedGroups.
+    /// Users who may request access in addition to the members of allowedGroups, by the user name of the
+    /// API server; at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 512)))]
     pub allowed_users: Vec<String>,
 
-    /// Whether service accounts may request access. They also have to be among allowedGroups or
-    /// allowedUsers.
+    /// Permits service accounts to request access. They must also be among allowedGroups or allowedUsers.
     #[serde(default)]
     pub allow_service_accounts: bool,
 
-    /// How long access lasts if the request does not say, as a number with a unit for each part:
-    /// 30m, 1h30m. Must not exceed maxDuration.
+    /// Duration of access for a request without one, in units from h to ns, such as 30m or 1h30m. Must not
+    /// exceed maxDuration.
     #[serde(default = "default_duration")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub default_duration: String,
 
-    /// The longest that access can last. A request for more gets this much.
+    /// Maximum duration of access. A request for more is shortened to it.
     #[serde(default = "default_max_duration")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub max_duration: String,
 
-    /// What to tell the user when access is ready: a Go text/template over the pod's metadata, as
-    /// in `kubectl exec -ti -n {{ .Metadata.Namespace }} {{ .Metadata.Name }} -- /bin/sh`.
+    /// Message for the requester when the access is ready: a Go text/template over the pod's metadata, such
+    /// as `kubectl exec -ti -n {{ .Metadata.Namespace }} {{ .Metadata.Name }} -- /bin/sh`.
     #[serde(default = "default_access_command")]
     #[schemars(length(max = 4096))]
     pub access_command: String,
 
-    /// Who is bound to the grant. Requester: the one who asked, nobody else. Groups: every group
-    /// of allowedGroups, as the original Oz did; then one member's request opens the pod to all.
+    /// Subject of the grant. Requester: only the user who created the request. Groups: every group of
+    /// allowedGroups, as in the original Oz, so that the request of one member grants access to all
+    /// members.
     #[serde(default)]
     pub bind: Bind,
 
-    /// What a grant permits: Exec, Attach, PortForward, Log; and Debug, which is to add a container to the pod
-    /// (kubectl debug) and needs sessions: Gate and debug.
+    /// Operations that a grant permits: Exec, Attach, PortForward, Log and Debug. Debug adds a container to
+    /// the pod (kubectl debug), and requires sessions: Gate and the field debug.
     #[serde(default = "default_operations")]
     #[schemars(length(min = 1, max = 5), extend("x-kubernetes-list-type" = "set"))]
     pub operations: Vec<Operation>,
 
-    /// The containers that may be entered. Empty means all.
+    /// Containers that users may access, at most 32. All if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 32),
@@ -76,69 +76,72 @@ pub struct AccessConfig {
     )]
     pub containers: Vec<String>,
 
-    /// A CEL expression that a command must satisfy, over `argv`, `tty`, `stdin` and `container`.
-    /// Takes effect where oz sees the command: in enforcing namespaces.
+    /// CEL expression over `argv`, `tty`, `stdin` and `container` that a command must satisfy. It applies
+    /// in enforcing namespaces, where oz sees commands. If unset, all commands are permitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub command_policy: Option<String>,
 
     /// Whether a session must be known to end with the grant. BestEffort: sessions that cannot be
-    /// cut are let through, and the request says so in its condition SessionsCut. Required: they
+    /// cut are let through, and the request says so in its condition SessionTermination. Required: they
     /// are refused. Gate: the requester gets to the pod through oz's gate alone, which closes every
     /// session at its end; the operator needs to know of a gate (gate.enabled).
     #[serde(default)]
     pub sessions: Sessions,
 
-    /// What is kept of sessions; only with `sessions: Gate`, and where the gate knows where to keep it. Absent means
-    /// nothing.
+    /// Recording of sessions. Requires `sessions: Gate`, and recording storage in the configuration of the
+    /// gate. Not recorded if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<RecordingConfig>,
 
-    /// Who has to watch a session while it is open: it opens once they do, is held when they go, and ends a minute
-    /// later. Only with `sessions: Gate`. Absent means nobody.
+    /// Moderators that a session requires. The session opens when enough moderators watch, is held while
+    /// too few do, and is terminated after a minute without enough. Requires `sessions: Gate`. No
+    /// moderators if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moderation: Option<ModerationConfig>,
 
-    /// Which containers may be added to the pod; with the operation Debug, and only with it.
+    /// Containers that a user may add to the pod. Required with the operation Debug, and invalid without
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debug: Option<DebugConfig>,
 
-    /// How long nothing may be said in a session, either way, before the gate ends it, such as 10m; at least
-    /// 10s. Only with sessions: Gate. Absent means that a session may be silent for as long as access lasts.
+    /// Time without data in either direction after which the gate terminates a session, such as 10m; at
+    /// least 10s. Requires sessions: Gate. If unset, only the expiry of the grant limits an idle session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub idle_timeout: Option<String>,
 
-    /// What happens when the pod of a grant is replaced. End: the grant ends. Successor: it moves
+    /// What happens when the pod of a grant is replaced. Revoke: the grant ends. Follow: it moves
     /// to another pod of the same workload.
     #[serde(default)]
-    pub follow: Follow,
+    pub on_pod_replacement: OnPodReplacement,
 
-    /// What a change of this template does to the grants made from it. Keep: they stay as they
-    /// were granted. Revoke: they end.
+    /// Effect of a change of this template on existing grants. Keep: they do not change. Revoke: they are
+    /// revoked.
     #[serde(default)]
     pub on_template_change: OnTemplateChange,
 
-    /// Whether audit records keep the arguments of commands. By default they keep a digest, since
-    /// arguments may hold secrets.
+    /// Records the arguments of commands. By default audit records contain only a digest of them, since
+    /// arguments can contain secrets.
     #[serde(default)]
     pub record_arguments: bool,
 
-    /// Whether a request must give a reason.
+    /// Requires a reason (spec.reason) from each request.
     #[serde(default)]
     pub require_reason: bool,
 
-    /// Which ticket a request must name (spec.ticket). Absent means none. An emergency needs none.
+    /// Change ticket that a request must name (spec.ticket). Not required if unset. Emergencies never
+    /// require one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<TicketConfig>,
 
-    /// Who has to agree before a request is granted. Absent means nobody.
+    /// Approvals that a request requires before it is granted. None if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalConfig>,
 
-    /// Who gets in without anybody's approval if their request says that it is an emergency (spec.emergency),
-    /// and who looks at it afterwards. Absent means nobody.
+    /// Users who get access without approvals if their request declares an emergency (spec.emergency), and
+    /// users who review it afterwards. No emergencies if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emergency: Option<EmergencyConfig>,
 }
@@ -162,7 +165,7 @@ impl Default for AccessConfig {
             moderation: None,
             debug: None,
             idle_timeout: None,
-            follow: Follow::default(),
+            on_pod_replacement: OnPodReplacement::default(),
             on_template_change: OnTemplateChange::default(),
             record_arguments: false,
             require_reason: false,
@@ -189,17 +192,17 @@ fn default_operations() -> Vec<Operation> {
     vec![Operation::Exec]
 }
 
-/// Who is bound to a grant.
+/// The subject of a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Bind {
-    /// The one who asked, nobody else.
+    /// Only the user who created the request.
     #[default]
     Requester,
-    /// Every group of `allowedGroups`, as the original did.
+    /// Every group of `allowedGroups`, as in the original Oz.
     Groups,
 }
 
-/// Something that a grant can permit on a pod.
+/// An operation on a pod that a grant can permit.
 #[derive(
     Clone,
     Copy,
@@ -228,34 +231,34 @@ pub enum Operation {
     Debug,
 }
 
-/// Whether a session must be known to end with its grant.
+/// The requirement that a session ends with its grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Sessions {
-    /// Sessions that cannot be cut are let through, and that is said.
+    /// Sessions that oz cannot terminate are permitted, and the request reports them.
     #[default]
     BestEffort,
-    /// Sessions that cannot be cut are refused.
+    /// Sessions that oz cannot terminate are denied.
     Required,
-    /// Every session goes through the gate, which closes it.
+    /// Every session goes through the gate, which terminates it.
     Gate,
 }
 
-/// What happens when the pod of a grant is replaced by another.
+/// The behaviour of a grant when its pod is replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Follow {
+pub enum OnPodReplacement {
     /// The grant ends.
     #[default]
-    End,
+    Revoke,
     /// The grant moves to another pod of the same workload.
-    Successor,
+    Follow,
 }
 
-/// What a change of the template does to grants made from it.
+/// The effect of a change of the template on grants made from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum OnTemplateChange {
-    /// They stay as they were granted.
+    /// The grants do not change.
     #[default]
     Keep,
-    /// They end.
+    /// The grants are revoked.
     Revoke,
 }

@@ -7,78 +7,82 @@ use serde::{Deserialize, Serialize};
 use super::schema::{DURATION, DURATION_MESSAGE};
 use super::{ApprovalRule, TicketConfig};
 
-/// What holds for a request that a policy matches, whatever its template says. Of several policies the
-/// strictest of each holds.
+/// The effects of an access policy on the requests that it selects, in addition to the template. Of several
+/// access policies, the strictest effect of each kind applies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyThen {
-    /// The request is refused.
+    /// Denies the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deny: Option<PolicyDenial>,
 
-    /// Others have to agree, beside those whom the template names.
+    /// Approvals that the request requires, in addition to those of the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<PolicyApproval>,
 
-    /// Whether the request must give a reason.
+    /// Requires a reason (spec.reason) from the request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_reason: bool,
 
-    /// Which ticket the request must name, beside what the template says of it. An emergency needs none.
+    /// Change ticket that the request must name (spec.ticket), in addition to the requirement of the
+    /// template. Emergencies never require one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_ticket: Option<TicketConfig>,
 
-    /// The longest that access can last. A request for more gets this much.
+    /// Maximum duration of access, in units from h to ns, such as 30m. A request for more is shortened to
+    /// it. If unset, only the template limits the duration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub max_duration: Option<String>,
 }
 
-/// That a request is refused.
+/// The denial of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDenial {
-    /// What whoever asks is told: why, and what to do instead.
+    /// Message for the requester, of at most 512 characters: the cause of the denial, and an alternative.
     #[schemars(length(min = 1, max = 512))]
     pub message: String,
 }
 
-/// Who has to agree, as a template says it.
+/// Approvals that an access policy requires.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyApproval {
-    /// What must hold, all of it, beside the rules of the template. One that is the same as a rule of the
-    /// template or of another policy holds with it.
+    /// Rules that must all be satisfied, from 1 to 8, in addition to those of the template. A rule that
+    /// equals a rule of the template or of another access policy, except for its name, is satisfied
+    /// together with it.
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     #[schemars(length(min = 1, max = 8))]
     pub rules: Vec<ApprovalRule>,
 
-    /// How long after its creation a request can be approved, if the template allows no less. 30m by default.
+    /// Time from the creation of a request until which it can be approved, in units from h to ns. 30m if
+    /// unset. A shorter timeout of the template applies instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub timeout: Option<String>,
 
-    /// Whether an answer must give a reason, be it an approval or a denial.
+    /// Requires a reason from each approval and denial.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_reason: bool,
 }
 
-/// What is known about a policy.
+/// Observed state of an access policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessPolicyStatus {
-    /// What was checked and what came of it, one for each type.
+    /// Conditions of the access policy, one of each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 
-    /// Whether the policy can be asked. One that cannot refuses every request.
+    /// True if the access policy can be evaluated. An access policy that is not ready denies every request.
     #[serde(default)]
     pub ready: bool,
 
-    /// The generation of the spec that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

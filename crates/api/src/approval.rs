@@ -9,59 +9,62 @@ use super::schema::{DURATION, DURATION_MESSAGE};
 /// The value of `approval.timeout` if a template names none.
 pub const DEFAULT_APPROVAL_TIMEOUT: &str = "30m";
 
-/// Who has to agree before a request is granted. All rules must hold. The requester counts for none of them,
-/// and every other person for one.
+/// Approvals that a request requires before it is granted. All rules must be satisfied. The requester
+/// counts for none of them, and every other person for one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalConfig {
-    /// What must hold, all of it: one of sre and one of security is two rules.
+    /// Rules that must all be satisfied, from 1 to 8: one approval of sre and one of security are two
+    /// rules.
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     #[schemars(length(min = 1, max = 8))]
     pub rules: Vec<ApprovalRule>,
 
-    /// A CEL expression that is true for the requests that the rules apply to, over `requester`, `request`,
-    /// `template`, `namespaceLabels`, `operations`, `active` and `now` in UTC. Absent means all. If it
-    /// cannot be evaluated, the rules apply.
+    /// CEL expression that selects the requests to which the rules apply. Variables: `requester`,
+    /// `request`, `template`, `namespaceLabels`, `operations`, `active` and `now` in UTC. If unset, the
+    /// rules apply to all requests; if the evaluation fails, they apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub when: Option<String>,
 
-    /// How long after its creation a request can be approved, as a number with a unit for each part: 30m,
-    /// 1h30m. From then on it is over.
+    /// Time from the creation of a request until which it can be approved, in units from h to ns, such as 30m. A
+    /// request that is not approved by then is Expired.
     #[serde(default = "default_timeout")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub timeout: String,
 
-    /// Whether an answer must give a reason, be it an approval or a denial.
+    /// Requires a reason from each approval and denial.
     #[serde(default)]
     pub require_reason: bool,
 }
 
-/// One rule: so many people of these groups and users must approve.
+/// A number of approvals by members of these groups or by these users.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalRule {
-    /// What the rule is called, where it is said what is waited for.
+    /// Name of the rule, in messages about missing approvals; at most 63 characters.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
 
-    /// Groups whose members may approve. Service accounts are not among them.
+    /// Groups that may approve, at most 64. Service accounts do not count as members.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 512)))]
     pub groups: Vec<String>,
 
-    /// Users who may approve, by the name that the API server knows them by; service accounts too.
+    /// Users who may approve, by the user name of the API server, at most 64. Service accounts count if
+    /// they are named here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 512)))]
     pub users: Vec<String>,
 
-    /// How many of them must.
+    /// Number of approvals that the rule requires, from 1 to 8.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 8))]
     pub approvals: i32,
 
-    /// Whether those who are told of what happens (notifications of the chart) are told that it waits for this rule.
+    /// Sends a notification (the chart's value notifications) when a request requires approvals of this
+    /// rule. True if unset.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub notify: bool,
 }
@@ -83,20 +86,20 @@ fn one() -> i32 {
     1
 }
 
-/// What a status says of the approvals that a request waits for, or waited for.
+/// The approvals that a request requires, in its status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalStatus {
-    /// What an answer must name in `spec.digest`: of the request, of its template and of the rules, as they
-    /// are now.
+    /// Digest that an approval or denial must contain in `spec.digest`: of the request, its template and
+    /// the approval rules in their current state.
     pub digest: String,
 
-    /// Until when the request can be approved.
+    /// Time until which the request can be approved.
     #[schemars(schema_with = "super::schema::timestamp")]
     pub until: jiff::Timestamp,
 }
 
-/// A kind of request that can be approved.
+/// Kind of a request that can be approved.
 #[derive(
     Clone,
     Copy,
@@ -113,25 +116,26 @@ pub struct ApprovalStatus {
     strum::EnumString,
 )]
 pub enum ApprovedKind {
-    /// A request for access to a pod that runs.
+    /// A request for access to a running pod.
     #[default]
     ExecAccessRequest,
-    /// A request for a pod of one's own.
+    /// A request for a dedicated pod.
     PodAccessRequest,
-    /// Rights in one namespace for a time.
+    /// A time-limited role binding in one namespace.
     TransientRoleBinding,
-    /// Rights in the whole cluster for a time; answers to it are in the namespace of oz.
+    /// A time-limited role binding in the whole cluster; its approvals are in the namespace of oz.
     TransientClusterRoleBinding,
 }
 
-/// The request or transient binding that an answer is about: that one, and none of its name that comes later.
+/// Reference to a request or transient binding by name and UID, so that it does not refer to a later object
+/// of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessRequestReference {
     /// Kind of the request.
     pub kind: ApprovedKind,
 
-    /// Name of the request, in the namespace of the answer, or of what belongs to the whole cluster.
+    /// Name of the request, which is in the namespace of the referring object or cluster-scoped.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 

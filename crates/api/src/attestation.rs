@@ -9,56 +9,57 @@ use super::schema::timestamp;
 /// The maximum number of lines to remove that an attestation names. The digest of the file covers all lines.
 pub const MOST_REMOVALS: usize = 64;
 
-/// What somebody decided about each line of who could get in.
+/// Decisions of a user about the entitlements of other users.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Attestation {
-    /// Digest of the list of entitlements, as `ozctl audit entitlements` says it.
+    /// Digest of the list of entitlements, as `ozctl audit entitlements` prints it.
     #[schemars(length(max = 128))]
     pub entitlements: String,
 
-    /// Digest of the file with the decisions, of each byte of it.
+    /// SHA-256 digest of the file with the decisions.
     #[schemars(length(max = 128))]
     pub file: String,
 
-    /// How many lines are to be kept.
+    /// Number of entitlements to keep.
     #[schemars(range(min = 0))]
     pub kept: i64,
 
-    /// How many are to be removed.
+    /// Number of entitlements to remove.
     #[schemars(range(min = 0))]
     pub removed: i64,
 
-    /// How much could not be read when the list was made, so that lines may be missing.
+    /// Number of objects that could not be read when the list was created, so that entitlements may be
+    /// missing.
     #[schemars(range(min = 0))]
     pub gaps: i64,
 
-    /// What is to be removed: the first 64, in the order of the list.
+    /// The first 64 entitlements to remove, in the order of the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub removals: Vec<Removal>,
 }
 
-/// One line that is to be removed.
+/// An entitlement to remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct Removal {
-    /// The line, in words.
+    /// Text of the entitlement, of at most 1024 characters.
     #[schemars(length(max = 1024))]
     pub entitlement: String,
 
-    /// Why it is to be removed.
+    /// Reason for the removal, of at most 1024 characters.
     #[schemars(length(max = 1024))]
     pub rationale: String,
 }
 
-/// A time in which somebody got into pods of an enforcing namespace as break-glass.
+/// A period in which a user connected to pods of an enforcing namespace by break-glass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct BreakGlassWindow {
-    /// The first instant.
+    /// First instant of the period.
     #[schemars(schema_with = "timestamp")]
     pub from: Timestamp,
 
-    /// The first instant after. A finding is written from then on, as it is about all of the time.
+    /// First instant after the period. The finding can be written from then on.
     #[schemars(schema_with = "timestamp")]
     pub until: Timestamp,
 }

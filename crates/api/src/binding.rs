@@ -28,25 +28,25 @@ pub(crate) const END_AFTER_BEGIN: &str = "!has(self.spec) || !has(self.spec.vali
 /// The message of [`END_AFTER_BEGIN`].
 pub(crate) const END_AFTER_BEGIN_MESSAGE: &str = "must be later than validFrom";
 /// The message of the rule that the spec of a binding does not change.
-pub(crate) const BINDING_IS_IMMUTABLE_MESSAGE: &str =
-    "spec is immutable: delete the object to end it, create a new one for another window";
+pub(crate) const BINDING_IS_IMMUTABLE_MESSAGE: &str = "spec is immutable: delete the object to revoke the binding, create a new one for another \
+        window";
 
 const SUBJECT_NAMESPACE: &str = "(self.kind == 'ServiceAccount') \
     == (has(self.__namespace__) && self.__namespace__ != '')";
 const SUBJECT_NAMESPACE_MESSAGE: &str =
     "a ServiceAccount needs its namespace; a User or Group has none";
 
-/// The role that is bound.
+/// Reference to the role of a binding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleReference {
-    /// API group of the role: rbac.authorization.k8s.io.
+    /// API group of the role; only rbac.authorization.k8s.io is valid.
     #[serde(default = "rbac_group")]
     #[x_kube(validation = Rule::new("self == 'rbac.authorization.k8s.io'").message("must be rbac.authorization.k8s.io"))]
     #[schemars(length(max = 253))]
     pub api_group: String,
 
-    /// Role or ClusterRole.
+    /// Kind of the role: Role or ClusterRole. A TransientClusterRoleBinding requires ClusterRole.
     pub kind: RoleKind,
 
     /// Name of the role.
@@ -58,7 +58,7 @@ fn rbac_group() -> String {
     RBAC_GROUP.to_owned()
 }
 
-/// Which kind of role is bound.
+/// Kind of a role.
 #[derive(
     Clone,
     Copy,
@@ -95,30 +95,30 @@ impl RoleKind {
     }
 }
 
-/// Who is bound.
+/// A user, group or service account that gets the role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(SUBJECT_NAMESPACE).message(SUBJECT_NAMESPACE_MESSAGE))]
 pub struct BindingSubject {
-    /// User, Group or ServiceAccount.
+    /// Kind of the subject: User, Group or ServiceAccount.
     pub kind: SubjectKind,
 
     /// Name of the user, group or service account.
     #[schemars(length(min = 1, max = 1024))]
     pub name: String,
 
-    /// Namespace of a service account.
+    /// Namespace of the service account. Required for service accounts, and invalid for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub namespace: Option<String>,
 
-    /// API group of the subject. Absent means the kind's own.
+    /// API group of the subject. If unset, the API group of its kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub api_group: Option<String>,
 }
 
-/// Which kind of subject is bound.
+/// Kind of a subject.
 #[derive(
     Clone,
     Copy,
@@ -138,40 +138,41 @@ pub enum SubjectKind {
     /// A user, by name.
     #[default]
     User,
-    /// Everybody in a group.
+    /// All members of a group.
     Group,
     /// A service account, by namespace and name.
     ServiceAccount,
 }
 
-/// What became of a transient binding.
+/// Observed state of a transient binding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingStatus {
-    /// What was checked and what came of it, one for each type: Ready, Effective, Approved, NameConflict.
+    /// Conditions of the binding, one of each type: Ready, Effective, Approved, NameConflict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 
-    /// How far it came: Pending, Active, then Expired or Revoked; or Denied or Failed.
+    /// Phase of the binding: Pending, Active, or one of the final phases. Expired: the window is over. Revoked:
+    /// the binding ended before that. Denied and Failed: it was never created.
     #[serde(default)]
     pub phase: Phase,
 
-    /// The user who created it, as the API server saw them.
+    /// User who created the object, by the user name of the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<String>,
 
-    /// When the binding was made.
+    /// Time at which oz created the RoleBinding or ClusterRoleBinding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub activated_at: Option<Timestamp>,
 
-    /// When it ends. Never moves.
+    /// Expiry of the binding. Does not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub expires_at: Option<Timestamp>,
 
-    /// The next instant at which time alone changes something; absent when there is none.
+    /// Next time at which the state changes without another event. Unset if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub next_transition_time: Option<Timestamp>,
@@ -180,8 +181,8 @@ pub struct BindingStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding_name: Option<String>,
 
-    /// UID of the RoleBinding or ClusterRoleBinding: by it the binding is ended, whatever is left of its
-    /// labels.
+    /// UID of the RoleBinding or ClusterRoleBinding, by which oz deletes it even if its labels were
+    /// changed.
     #[serde(
         default,
         rename = "bindingUID",
@@ -189,15 +190,15 @@ pub struct BindingStatus {
     )]
     pub binding_uid: Option<String>,
 
-    /// What others are asked who have to approve it, where a policy says so.
+    /// Approvals that access policies require. Unset if none are required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalStatus>,
 
-    /// How it ends, once that has begun.
+    /// State of the expiry or revocation. Unset until it begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
 
-    /// The generation that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

@@ -13,8 +13,7 @@ pub const GROUP: &str = "metacontroller.k8s.io";
 /// The maximum number of children of one parent.
 pub const MAX_CHILDREN: usize = 1_000;
 
-/// A controller that is a function: which kind of parent, which kinds of children, and who is asked what
-/// children a parent has.
+/// The kind of parent, the kinds of children, and the functions that return the children of a parent.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "metacontroller.k8s.io",
@@ -30,30 +29,33 @@ pub const MAX_CHILDREN: usize = 1_000;
     status = "CompositeControllerStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "A controller that is a function: an object of the parent kind has the children that the function names.",
+    doc = "A controller that is a function: the function returns the children of each object of \
+        the parent kind.",
     printcolumn = r#"{"name":"Parent", "type":"string", "jsonPath":".spec.parentResource.resource", "description":"The kind of parent"}"#,
-    printcolumn = r#"{"name":"Accepted", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Accepted\")].status", "description":"Whether what it declares can be run"}"#,
-    printcolumn = r#"{"name":"Permitted", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Permitted\")].status", "description":"Whether its account has the rights that it needs"}"#,
-    printcolumn = r#"{"name":"Running", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Running\")].status", "description":"Whether it runs"}"#,
+    printcolumn = r#"{"name":"Accepted", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Accepted\")].status", "description":"Whether the declaration can be run"}"#,
+    printcolumn = r#"{"name":"Permitted", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Permitted\")].status", "description":"Whether its service account has the required rights"}"#,
+    printcolumn = r#"{"name":"Running", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Running\")].status", "description":"Whether the controller runs"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct CompositeControllerSpec {
     /// The kind of parent.
     pub parent_resource: ParentResource,
-    /// The kinds of children.
+    /// The kinds of children, each at most once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub child_resources: Vec<ChildResource>,
-    /// Seconds between two looks at all parents.
+    /// Interval in seconds at which all parents are reconciled, in addition to changes. No interval if
+    /// unset, zero or negative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resync_period_seconds: Option<i32>,
-    /// Children are selected by a label with their parent's UID, in place of the parent's spec.selector.
+    /// Selects the children of a parent by a label with the parent's UID, instead of the parent's
+    /// spec.selector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate_selector: Option<bool>,
-    /// Who is asked.
+    /// The functions that the operator calls. sync is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
-    /// TLS and credentials by host. Not supported yet: see status.
+    /// TLS settings and credentials by host. Not supported: a controller with this field is not Accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "list_of_anything")]
     pub endpoint_configs: Option<serde_json::Value>,
@@ -68,242 +70,249 @@ impl Kind for CompositeController {
     crate::defined!(as_derived);
 }
 
-/// The kind of parent.
+/// The kind of parent of a CompositeController.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentResource {
-    /// Group and version, such as example.com/v1.
+    /// API group and version, such as example.com/v1.
     pub api_version: String,
-    /// Plural, such as samples.
+    /// Plural name of the kind, such as samples.
     pub resource: String,
-    /// Which parents; all if absent.
+    /// Selector of parents by label. All parents if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// Which fields a revision is made of, for rolling updates.
+    /// Fields that define a revision, for the rolling update methods. Without effect, since these methods
+    /// are not supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history: Option<RevisionHistory>,
-    /// Whether a change of a parent's status alone leaves the function unasked.
+    /// Excludes changes of a parent's status from the changes that cause a call of the function.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_status_changes: Option<bool>,
 }
 
-/// Which fields a revision is made of.
+/// Fields that define a revision of a parent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionHistory {
-    /// Paths, such as spec.template.
+    /// Paths of the fields, such as spec.template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field_paths: Option<Vec<String>>,
 }
 
-/// A kind of child.
+/// A kind of child of a CompositeController.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChildResource {
-    /// Group and version, such as apps/v1.
+    /// API group and version, such as apps/v1.
     pub api_version: String,
-    /// Plural, such as deployments.
+    /// Plural name of the kind, such as deployments.
     pub resource: String,
-    /// What is done when a child differs from what the function names.
+    /// Update of a child that differs from the child that the function returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_strategy: Option<UpdateStrategy>,
 }
 
-/// What is done when a child differs from what the function names.
+/// Update of a child that differs from the child that the function returned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateStrategy {
-    /// How; OnDelete if absent. The rolling ones are not supported yet: see status.
+    /// Update method.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<Method>,
-    /// What a child must say before the next one is changed, for rolling updates.
+    /// Conditions that a child must meet before the next one is updated, for the rolling update methods.
+    /// Without effect, since these methods are not supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "anything")]
     pub status_checks: Option<serde_json::Value>,
 }
 
-/// How a child that differs is changed.
+/// Update method. OnDelete: the child is not changed until it is deleted. Recreate: the child is deleted
+/// and created again. InPlace: its fields are changed. RollingRecreate and RollingInPlace are not
+/// supported: a controller with one of them is not Accepted. OnDelete if unset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Method {
-    /// It is not, until somebody deletes it.
+    /// The child is not changed until it is deleted.
     #[default]
     OnDelete,
-    /// It is deleted, and created anew.
+    /// The child is deleted and created again.
     Recreate,
-    /// Its fields are changed.
+    /// The fields of the child are changed.
     InPlace,
-    /// As Recreate, one after the other.
+    /// Recreate, one child after another.
     RollingRecreate,
-    /// As InPlace, one after the other.
+    /// InPlace, one child after another.
     RollingInPlace,
 }
 
-/// Who is asked.
+/// The functions of a CompositeController.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hooks {
-    /// Which children a parent has.
+    /// Function that returns the children and the status of a parent. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<Hook>,
-    /// Which children one still has that is being deleted.
+    /// Function that returns the remaining children of a parent that is being deleted. If unset, the
+    /// children are deleted with the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finalize: Option<Hook>,
-    /// Which other objects the function wants to see.
+    /// Function that returns rules for related objects, which sync and finalize get with the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub customize: Option<Hook>,
-    /// Without effect, as in MetaController.
+    /// Accepted without effect, as in MetaController.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pre_update_child: Option<Hook>,
-    /// Without effect, as in MetaController.
+    /// Accepted without effect, as in MetaController.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post_update_child: Option<Hook>,
 }
 
-/// A function that is asked.
+/// A function that the operator calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hook {
-    /// How objects are named in the request.
+    /// Keys of objects in the request. v1: by name, if the parent has a namespace. v2: by namespace and
+    /// name.
     #[serde(default)]
     pub version: HookVersion,
-    /// Where it is.
+    /// Address of the function, and options of the call. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
 }
 
-/// How objects are named in a request.
+/// The keys of objects in a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum HookVersion {
-    /// By name, under a parent in a namespace.
+    /// Name, under a parent in a namespace.
     #[default]
     #[serde(rename = "v1")]
     V1,
-    /// By namespace and name, whatever is in one.
+    /// Namespace and name.
     #[serde(rename = "v2")]
     V2,
 }
 
-/// Where a function is, and how it is asked.
+/// Address of a function, and options of the call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
-    /// Its URL, if it has no service.
+    /// URL of the function, with http or https. Either url or service is required; url has precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// How long it may take, such as 10s, which is the default; at most 60s.
+    /// Timeout of a call, such as 10s, which is the default. Longer values than 60s count as 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
-    /// The path at its service.
+    /// Path of the function at its service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Its service.
+    /// Service of the function, if url is unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
-    /// Whether fields that are not part of an answer are refused; in v1 they are not, in v2 they are.
+    /// Treatment of unknown fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_un_marshall_mode: Option<Mode>,
-    /// Not supported yet: see status.
+    /// Not supported: a controller with this field is not Accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "anything")]
     pub etag: Option<serde_json::Value>,
-    /// Not supported yet: see status.
+    /// Not supported: a controller with this field is not Accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "anything")]
     pub ca_bundle: Option<serde_json::Value>,
-    /// Not supported yet: see status.
+    /// Not supported: a controller with this field is not Accepted.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "clientTLS")]
     #[schemars(schema_with = "anything")]
     pub client_tls: Option<serde_json::Value>,
-    /// Not supported yet: see status.
+    /// Not supported: a controller with this field is not Accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "anything")]
     pub authorization: Option<serde_json::Value>,
-    /// Not supported yet: see status.
+    /// Not supported: a controller with this field is not Accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "anything")]
     pub basic_auth: Option<serde_json::Value>,
 }
 
-/// A Service.
+/// Reference to a Service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Service {
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: String,
-    /// Its port; 80 if absent.
+    /// Port of the Service. 80 if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    /// http, which is the default, or https.
+    /// Protocol: http or https. http if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
 }
 
-/// Whether fields that are not part of an answer are refused.
+/// Treatment of unknown fields in a response. loose: they are ignored. strict: the response is rejected.
+/// loose for version v1 and strict for v2 if unset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// They are passed over.
+    /// They are ignored.
     Loose,
-    /// They are.
+    /// The response is rejected.
     Strict,
 }
 
-/// What became of it.
+/// Observed state of a CompositeController or RegoController.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CompositeControllerStatus {
-    /// The generation that this is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// As whom it reads and writes, as NAMESPACE/NAME of a service account.
+    /// Service account that reads and writes parents and children, as NAMESPACE/NAME.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// Digest of the policy that runs in process.
+    /// Digest of the Rego policy that the operator evaluates. Unset for functions behind HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_digest: Option<String>,
-    /// The first digits of that digest.
+    /// First digits of policyDigest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Digest of the last policy that may delete what it does not name.
+    /// Digest of the last Rego policy that may delete children which it does not return.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_digest: Option<String>,
-    /// The language of that policy.
+    /// Language of the Rego policy: v0 or v1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
-    /// How many parents there are.
+    /// Number of parents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parents: Option<i64>,
-    /// What is not done, of the first parents: by a dry run, or because a policy that has changed would
-    /// delete too much.
+    /// Changes that are not applied, of the first 20 parents: because of mode DryRun, or because a changed
+    /// Rego policy would delete more children than limits.deletions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub pending: Vec<Difference>,
-    /// Accepted, Permitted, Running.
+    /// Conditions: Accepted, Permitted, Running.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
-/// What is not done for one parent.
+/// Changes that are not applied for one parent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// The parent, with its namespace if it has one.
+    /// Name of the parent, with its namespace if it has one.
     pub parent: String,
-    /// Children that would be created, the first of them.
+    /// Children that would be created, the first 5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub create: Vec<String>,
-    /// Children that would be changed, the first of them.
+    /// Children that would be changed, the first 5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub change: Vec<String>,
-    /// Children that would be deleted, the first of them.
+    /// Children that would be deleted, the first 5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 5))]
     pub delete: Vec<String>,
-    /// How many are not named here.
+    /// Number of further children that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: i64,
 }

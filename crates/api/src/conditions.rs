@@ -36,7 +36,7 @@ pub const POD_ADJUSTED: &str = "PodAdjusted";
 /// Request: no NetworkPolicy opens what its template closes. Informs only.
 pub const NETWORK_ISOLATED: &str = "NetworkIsolated";
 /// Request: whether its sessions end with it. Informs only; `ready` does not depend on it.
-pub const SESSIONS_CUT: &str = "SessionsCut";
+pub const SESSION_TERMINATION: &str = "SessionTermination";
 
 /// The conditions that make a template ready.
 pub const OF_READY_TEMPLATE: [&str; 3] = [
@@ -64,14 +64,14 @@ pub mod reason {
     pub const NOT_ACCEPTABLE: &str = "NotAcceptable";
     /// The request is invalid.
     pub const BAD_REQUEST: &str = "BadRequest";
-    /// The time is over.
+    /// The timeout has passed.
     pub const TIMEOUT: &str = "Timeout";
     /// An operation failed.
     pub const FAILURE: &str = "Failure";
     /// The condition does not hold yet, but is expected to.
     pub const NOT_YET_READY: &str = "NotYetReady";
     /// The operation failed, and is not retried any more.
-    pub const GIVEN_UP: &str = "GivenUp";
+    pub const RETRIES_EXHAUSTED: &str = "RetriesExhausted";
     /// The condition held before, and does not hold now.
     pub const NO_LONGER_READY: &str = "NoLongerReady";
 }
@@ -88,7 +88,7 @@ pub mod message {
     pub const TEMPLATE_MISSING: &str = "Error: template does not exist";
     /// [`ACCESS_STILL_VALID`](super::ACCESS_STILL_VALID) is True.
     pub const STILL_VALID: &str = "Access still valid";
-    /// [`ACCESS_STILL_VALID`](super::ACCESS_STILL_VALID) is False: the time is over.
+    /// [`ACCESS_STILL_VALID`](super::ACCESS_STILL_VALID) is False: the access has expired.
     pub const EXPIRED: &str = "Access expired";
     /// [`ACCESS_RESOURCES_READY`](super::ACCESS_RESOURCES_READY) is True.
     pub const READY: &str = "Ready";
@@ -180,7 +180,7 @@ pub fn all_true(conditions: &[Condition], types: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> Timestamp {
+    fn timestamp(text: &str) -> Timestamp {
         text.parse().unwrap()
     }
 
@@ -192,9 +192,9 @@ mod tests {
     fn transition_time_moves_only_with_the_status() {
         let mut conditions = Vec::new();
         let (first, second, third) = (
-            at("2026-01-01T00:00:00.25Z"),
-            at("2026-01-01T00:01:00Z"),
-            at("2026-01-01T00:02:00Z"),
+            timestamp("2026-01-01T00:00:00.25Z"),
+            timestamp("2026-01-01T00:01:00Z"),
+            timestamp("2026-01-01T00:02:00Z"),
         );
         set(
             &mut conditions,
@@ -205,7 +205,10 @@ mod tests {
             Some(1),
             first,
         );
-        assert_eq!(transition(&conditions, "A"), at("2026-01-01T00:00:00Z"));
+        assert_eq!(
+            transition(&conditions, "A"),
+            timestamp("2026-01-01T00:00:00Z")
+        );
 
         // Another reason, message and generation, the same status.
         set(
@@ -217,7 +220,10 @@ mod tests {
             Some(2),
             second,
         );
-        assert_eq!(transition(&conditions, "A"), at("2026-01-01T00:00:00Z"));
+        assert_eq!(
+            transition(&conditions, "A"),
+            timestamp("2026-01-01T00:00:00Z")
+        );
         let known = find(&conditions, "A").unwrap();
         assert_eq!(
             (
@@ -235,7 +241,7 @@ mod tests {
     #[test]
     fn each_type_is_there_once_and_keeps_its_place() {
         let mut conditions = Vec::new();
-        let now = at("2026-01-01T00:00:00Z");
+        let now = timestamp("2026-01-01T00:00:00Z");
         for type_ in ["A", "B", "C", "B", "A"] {
             set(&mut conditions, type_, true, "Success", "", None, now);
         }
@@ -249,7 +255,7 @@ mod tests {
     #[test]
     fn only_true_is_true() {
         let mut conditions = Vec::new();
-        let now = at("2026-01-01T00:00:00Z");
+        let now = timestamp("2026-01-01T00:00:00Z");
         set(&mut conditions, "Yes", true, "Success", "", None, now);
         set(&mut conditions, "No", false, "Failure", "", None, now);
         set(
@@ -280,7 +286,7 @@ mod tests {
             "Success",
             "",
             None,
-            at("2026-01-01T00:00:00.123456789Z"),
+            timestamp("2026-01-01T00:00:00.123456789Z"),
         );
         let read: Vec<Condition> =
             serde_json::from_value(serde_json::to_value(&conditions).unwrap()).unwrap();

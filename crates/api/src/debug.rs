@@ -3,13 +3,14 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which containers may be added.
+/// Containers that users may add to a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DebugConfig {
-    /// The images that such a container may run, as kubectl debug --image names them. Each is whole, or ends in an
-    /// asterisk after a /, : or @: registry.example.com/tools/* for all below it, registry.example.com/shell:* for
-    /// each tag of one, registry.example.com/shell@* for each digest.
+    /// Permitted images of added containers (kubectl debug --image), from 1 to 32. Each is complete, or
+    /// ends in an asterisk after a /, : or @: registry.example.com/tools/* for all images below it,
+    /// registry.example.com/shell:* for every tag of one image, registry.example.com/shell@* for every
+    /// digest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(min = 1, max = 32),

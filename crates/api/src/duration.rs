@@ -15,7 +15,7 @@ const SECOND: u64 = 1_000_000_000;
 /// The number of quoted characters of a text that is not a duration: a user may have stored a megabyte of them, and
 /// each of them is four times as long when it is quoted, in every message about it.
 const MAX_QUOTED: usize = 80;
-/// One more than the largest duration: the magnitude of the smallest one.
+/// The magnitude of the smallest duration, which is by one greater than that of the largest.
 const LIMIT: u64 = 1 << 63;
 
 impl GoDuration {

@@ -9,59 +9,60 @@ use super::schema::{DURATION, DURATION_MESSAGE};
 
 /// The value of `emergency.maxDuration` if a template names none.
 pub const DEFAULT_EMERGENCY_DURATION: &str = "1h";
-/// The value of `emergency.review.within` if a template names none.
+/// The value of `emergency.review.deadline` if a template names none.
 pub const DEFAULT_REVIEW_WITHIN: &str = "24h";
 /// The value of `emergency.openReviews` if a template names none.
 pub const DEFAULT_OPEN_REVIEWS: i32 = 2;
 
-/// Who may get in without approvals, for how long, and who looks at it afterwards.
+/// Users who get access without approvals, its maximum duration, and the review.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EmergencyConfig {
-    /// Groups whose members may, whether or not they are among allowedGroups. Service accounts are not
-    /// among them.
+    /// Groups that may declare an emergency, at most 64. They need not be among allowedGroups.
+    /// Service accounts do not count as members.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 512)))]
     pub groups: Vec<String>,
 
-    /// Users who may, by the name that the API server knows them by.
+    /// Users who may declare an emergency, by the user name of the API server, at most 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 512)))]
     pub users: Vec<String>,
 
-    /// The longest that access can last, as a number with a unit for each part: 30m, 1h30m. No longer than
-    /// the maxDuration of the template.
+    /// Maximum duration of access in an emergency, in units from h to ns, such as 30m. Must not exceed
+    /// maxDuration of the template.
     #[serde(default = "default_max_duration")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub max_duration: String,
 
-    /// Who looks at it afterwards, and until when.
+    /// Reviewers of the emergency, and the time in which they must review it.
     pub review: ReviewConfig,
 
-    /// How many emergencies of one person may be unreviewed, of whatever template: whoever has as many gets no
-    /// further one by this.
+    /// Number of unreviewed emergencies of a person, by all templates, from which on further emergencies of
+    /// this person are denied; from 1 to 16.
     #[serde(default = "default_open_reviews")]
     #[schemars(range(min = 1, max = 16))]
     pub open_reviews: i32,
 }
 
-/// Who looks at an emergency afterwards. Whoever asked for it never does.
+/// Users who review an emergency. The requester never counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReviewConfig {
-    /// How long after the grant it is due, as a number with a unit for each part: 24h.
+    /// Time from the grant until which the review is due, in units from h to ns, such as 24h.
     #[serde(default = "default_within")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
-    pub within: String,
+    pub deadline: String,
 
-    /// Groups whose members may review. Service accounts are not among them.
+    /// Groups that may review, at most 64. Service accounts do not count as members.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 512)))]
     pub groups: Vec<String>,
 
-    /// Users who may review, by the name that the API server knows them by; service accounts too.
+    /// Users who may review, by the user name of the API server, at most 64. Service accounts count if they
+    /// are named here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 512)))]
     pub users: Vec<String>,
@@ -79,47 +80,50 @@ fn default_open_reviews() -> i32 {
     DEFAULT_OPEN_REVIEWS
 }
 
-/// Who may review one emergency, as the template said when it was granted.
+/// Users who may review an emergency, as the template named them at the time of the grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Reviewers {
-    /// Groups whose members may.
+    /// Groups that may review.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 512)))]
     pub groups: Vec<String>,
 
-    /// Users who may.
+    /// Users who may review.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 512)))]
     pub users: Vec<String>,
 }
 
-/// Who is reviewed.
+/// A user whose access is reviewed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct Reviewed {
     /// User name.
     #[schemars(length(max = 1024))]
     pub user: String,
 
-    /// The identity provider's unique id, if it gave one.
+    /// Unique ID of the user from the identity provider; empty if it provides none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub uid: String,
 }
 
-/// The records of a request as they were when its review was opened.
+/// The audit records of a request when its review was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct RecordsSoFar {
-    /// How many there were.
+    /// Number of audit records.
     #[schemars(range(min = 0))]
     pub count: i64,
 
-    /// Digest of their names, the earliest first; each name holds a part of the digest of its record.
+    /// Digest of the names of the audit records, in ascending order of time; each name contains a part of
+    /// the record's digest.
     #[schemars(length(max = 128))]
     pub digest: String,
 }
 
-/// What somebody found who looked at an emergency.
+/// Finding of the reviewer, which is written once, together with reason. Justified: the emergency was justified.
+/// Unjustified: there was no emergency, or the user did more than it required. FollowUp: further action is
+/// required, which the reason names.
 #[derive(
     Clone,
     Copy,
@@ -138,20 +142,20 @@ pub struct RecordsSoFar {
 )]
 #[strum(ascii_case_insensitive)]
 pub enum Finding {
-    /// It was an emergency.
+    /// The emergency was justified.
     #[default]
     Justified,
-    /// It was none, or something else was done than was needed.
+    /// There was no emergency, or the user did more than it required.
     Unjustified,
-    /// Something has to be done about it that the reason names.
+    /// The emergency requires further action, which the reason names.
     FollowUp,
 }
 
-/// `status` of a review.
+/// Observed state of a review.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReviewStatus {
-    /// What there is to say about it, one for each type.
+    /// Conditions of the review, one of each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

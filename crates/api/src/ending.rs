@@ -7,42 +7,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::timestamp;
 
-/// How access ends, once that has begun. The controller goes by this; the messages of conditions say the
-/// same for people.
+/// State of the end of access, which the controller uses. The conditions describe it for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ending {
-    /// Why it ends. An end that takes more than one try stays the one it was.
+    /// Reason for the end. Does not change while the end is retried.
     #[serde(default)]
     pub reason: EndReason,
 
-    /// What was seen, where the reason does not say it all.
+    /// Details that the reason does not contain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 
-    /// When the end began.
+    /// Time at which the end began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub since: Option<Timestamp>,
 
-    /// Whether the end is on record; what is left of it is waited for.
+    /// True if the audit record of the end is written. The controller then waits for the remaining objects.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recorded: bool,
 
-    /// Whether sessions were ended, as far as they could be.
+    /// True if sessions were terminated as far as possible.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sessions_ended: bool,
 
-    /// Whether sessions may go on: ending them has failed, and is tried again.
+    /// True if sessions may still be open: their termination failed and is retried.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub sessions_may_go_on: bool,
+    pub sessions_may_continue: bool,
 
-    /// Whether ending sessions was given up, after a try that failed.
+    /// True if the controller gave up the termination of sessions after a failure.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub sessions_given_up: bool,
+    pub sessions_abandoned: bool,
 }
 
-/// Why access ends.
+/// The reason for the end of access.
 #[derive(
     Clone,
     Copy,
@@ -59,29 +58,29 @@ pub struct Ending {
     strum::IntoStaticStr,
 )]
 pub enum EndReason {
-    /// Its time is over.
+    /// The access reached its expiry.
     #[default]
     Expired,
-    /// Its time is over, and it was never in effect.
+    /// The access reached its expiry, and never took effect.
     NeverActive,
-    /// The object that asked for it was deleted.
+    /// A user deleted the request or binding.
     Deleted,
-    /// Its template was changed, and says that this ends its grants.
+    /// The template changed and has onTemplateChange: Revoke.
     TemplateChanged,
-    /// What oz wrote for it was changed by somebody else.
+    /// Another user or controller changed an object that oz had created for the access.
     DriftDetected,
-    /// Its decision was sealed by an earlier release, whose key counts no more.
+    /// The decision was sealed with the key of an earlier release, which is no longer valid.
     SealRetired,
-    /// Its pod did not get ready in time.
+    /// The pod did not become ready in time.
     PodNotReady,
-    /// Its pod is gone, or another one has its name.
+    /// The pod no longer exists, or another pod has its name.
     PodReplaced,
-    /// Those who had to approve it did not in time.
+    /// The approvers did not approve it in time.
     ApprovalTimedOut,
-    /// An AccessLock ended it.
+    /// An AccessLock applies to the access.
     Locked,
-    /// Its ticket was closed.
+    /// The change ticket was closed.
     TicketClosed,
-    /// Nobody could be asked for long whether its ticket is still open.
-    TicketUnanswered,
+    /// The ticket check did not respond for its timeout, so the state of the ticket is unknown.
+    TicketCheckUnavailable,
 }

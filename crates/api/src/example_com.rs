@@ -18,14 +18,14 @@ pub const GROUP: &str = "example.com";
 /// The version of the published API group.
 pub const VERSION: &str = "v1";
 
-/// The content of both published kinds, at top level.
+/// The fields of both published kinds, at top level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Flat {
-    /// First instant, RFC 3339.
+    /// Beginning of the window, in RFC 3339.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub valid_from: Value,
-    /// First instant after it, RFC 3339.
+    /// End of the window, in RFC 3339: the first instant without the binding.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub valid_until: Value,
     /// The role, as in a RoleBinding.
@@ -50,10 +50,10 @@ macro_rules! published {
             pub kind: String,
             /// Metadata.
             pub metadata: ObjectMeta,
-            /// What it says.
+            /// The fields of the binding.
             #[serde(flatten)]
             pub flat: Flat,
-            /// What became of it.
+            /// Observed state of the binding.
             #[serde(
                 default,
                 deserialize_with = "status",

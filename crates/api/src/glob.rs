@@ -10,11 +10,11 @@ pub struct Glob(Vec<Piece>);
 enum Piece {
     /// Any text, the empty one included.
     Any,
-    /// One character.
+    /// Exactly one character.
     One,
     /// This character.
     Literal(char),
-    /// One character inside these ranges, or outside all of them.
+    /// A character inside these ranges, or outside all of them.
     Class {
         negated: bool,
         ranges: Vec<(char, char)>,

@@ -4,7 +4,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Checks whether an instant has come: true at it, and from then on. Every beginning and every end uses this function.
+/// Checks whether an instant is reached: true at the instant, and after it. Every beginning and every end uses this
+/// function.
 #[must_use]
 pub fn has_come(now: Timestamp, instant: Timestamp) -> bool {
     now >= instant

@@ -57,7 +57,7 @@ pub enum Role {
     Composite,
 }
 
-/// A kind of oz.
+/// A custom resource of oz.
 pub trait Kind:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {

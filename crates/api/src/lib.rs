@@ -25,6 +25,7 @@ mod emergency;
 pub mod encode;
 mod ending;
 pub mod example_com;
+pub mod form;
 pub mod glob;
 pub mod harness;
 mod identity;
@@ -49,8 +50,8 @@ pub mod text;
 mod ticket;
 
 pub use access_config::{
-    AccessConfig, Bind, DEFAULT_ACCESS_COMMAND, DEFAULT_DURATION, DEFAULT_MAX_DURATION, Follow,
-    OnTemplateChange, Operation, Sessions,
+    AccessConfig, Bind, DEFAULT_ACCESS_COMMAND, DEFAULT_DURATION, DEFAULT_MAX_DURATION,
+    OnPodReplacement, OnTemplateChange, Operation, Sessions,
 };
 pub use access_policy::{AccessPolicyStatus, PolicyApproval, PolicyDenial, PolicyThen};
 pub use approval::{

@@ -19,7 +19,7 @@ pub(crate) const LOCK_IS_IMMUTABLE: &str = "has(self.spec) == has(oldSelf.spec) 
     && self.spec.exceptEmergency == oldSelf.spec.exceptEmergency)";
 /// The message of [`LOCK_IS_IMMUTABLE`].
 pub(crate) const LOCK_IS_IMMUTABLE_MESSAGE: &str =
-    "only until can be changed: make another lock, then remove this one";
+    "only until can be changed: create another lock, then delete this one";
 
 /// A name is compared character by character. A name with these characters would look like another, or like a pattern.
 const NAME: &str = r"^[^*?\x00-\x20\x7f]([^*?\x00-\x1f\x7f]*[^*?\x00-\x20\x7f])?$";
@@ -28,11 +28,13 @@ const NAMESPACE: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// The name of a template.
 const TEMPLATE: &str = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
 
-/// Who or what is locked: exactly one of these.
+/// Target of a lock: exactly one of these fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LockTarget {
-    /// A user or service account, by the name that the API server knows them by.
+    /// User or service account, by the user name of the API server, compared exactly. The lock applies to
+    /// access that the user requested, to transient bindings that name the user, and to harness runs that
+    /// the user submitted.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -41,7 +43,8 @@ pub struct LockTarget {
     #[schemars(length(min = 1, max = 512), regex(pattern = NAME))]
     pub user: Option<String>,
 
-    /// Everybody who was in this group when they asked, or whose access is bound to it.
+    /// Group, compared exactly. The lock applies to users who were in this group when they created their
+    /// requests, and to access that is bound to the group.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -50,7 +53,7 @@ pub struct LockTarget {
     #[schemars(length(min = 1, max = 512), regex(pattern = NAME))]
     pub group: Option<String>,
 
-    /// All access in this namespace.
+    /// Namespace. The lock applies to all access and harness runs in it.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -59,20 +62,20 @@ pub struct LockTarget {
     #[schemars(length(min = 1, max = 63), regex(pattern = NAMESPACE))]
     pub namespace: Option<String>,
 
-    /// All access by this template, and by one of the same name of the other kind.
+    /// Template. The lock applies to all access by the template of this name, of any kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<LockedTemplate>,
 }
 
-/// A template, of either kind.
+/// Reference to a template of any kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LockedTemplate {
-    /// Its namespace.
+    /// Namespace of the template.
     #[schemars(length(min = 1, max = 63), regex(pattern = NAMESPACE))]
     pub namespace: String,
 
-    /// Its name.
+    /// Name of the template.
     #[schemars(length(min = 1, max = 253), regex(pattern = TEMPLATE))]
     pub name: String,
 }

@@ -3,16 +3,17 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who has to watch a session.
+/// Moderators that a session requires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModerationConfig {
-    /// How many people have to watch, none of them the requester.
+    /// Number of moderators that must watch, from 1 to 8. The requester never counts.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 8))]
     pub viewers: i32,
 
-    /// The groups whose members count. To watch takes the right to besides: ClusterRole oz-session-moderator.
+    /// Groups of moderators, from 1 to 64. Moderators also need the ClusterRole
+    /// oz-session-moderator in the namespace.
     #[schemars(length(min = 1, max = 64), inner(length(max = 512)))]
     pub groups: Vec<String>,
 }

@@ -11,12 +11,12 @@ use serde_json::Value;
 use super::optional::not_empty;
 use super::schema::{any_value, env, resources};
 
-/// How an access pod differs from the pods of its workload. Its labels are always dropped.
+/// Differences of a dedicated pod from the pods of its workload. The labels of the workload are always dropped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodTemplateSpecMutationConfig {
-    /// The container that the other fields are about and that people enter. Absent means the one
-    /// of the annotation kubectl.kubernetes.io/default-container, or else the first.
+    /// Name of the container that users access and to which the other fields apply. If unset, the container
+    /// that the annotation kubectl.kubernetes.io/default-container names, or the first.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -25,87 +25,91 @@ pub struct PodTemplateSpecMutationConfig {
     #[schemars(length(max = 63))]
     pub default_container_name: Option<String>,
 
-    /// Keeps the workload's terminationGracePeriodSeconds. By default the pod ends at once.
+    /// Keeps terminationGracePeriodSeconds of the workload. By default it is one second.
     #[serde(default)]
     pub keep_termination_grace_period: bool,
 
-    /// Keeps the livenessProbe of every container.
+    /// Keeps the livenessProbe of every container. By default it is dropped.
     #[serde(default)]
     pub keep_liveness_probe: bool,
 
-    /// Keeps the readinessProbe of every container.
+    /// Keeps the readinessProbe of every container. By default it is dropped.
     #[serde(default)]
     pub keep_readiness_probe: bool,
 
-    /// Keeps the startupProbe of every container.
+    /// Keeps the startupProbe of every container. By default it is dropped.
     #[serde(default)]
     pub keep_startup_probe: bool,
 
-    /// Keeps the topologySpreadConstraints, and the required anti-affinity to the workload's own pods.
+    /// Keeps topologySpreadConstraints, and the required anti-affinity to the pods of the workload. By
+    /// default both are dropped.
     #[serde(default)]
     pub keep_topology_spread_constraints: bool,
 
-    /// Drops the workload's annotations.
+    /// Drops the annotations of the workload. By default they are kept.
     #[serde(default)]
     pub purge_annotations: bool,
 
-    /// Annotations to add, or to set to another value.
+    /// Annotations to add or replace.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pod_annotations: BTreeMap<String, String>,
 
-    /// Entries of the nodeSelector to add, or to set to another value.
+    /// Entries of nodeSelector to add or replace.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
 
-    /// The pod's labels. Those of the workload are never kept, so that no Service and no workload
-    /// takes the pod for one of its own.
+    /// Labels of the pod. The labels of the workload are never kept, so that no Service or workload selects
+    /// the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pod_labels: BTreeMap<String, String>,
 
-    /// Replaces the container's command, and clears its args. An empty list counts as given.
+    /// Command of the container, at most 256 items. It replaces the command and removes args; an empty list
+    /// also does. The command is kept if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub command: Option<Vec<String>>,
 
-    /// Replaces the container's args.
+    /// Arguments of the container, at most 256 items. They replace args. args are kept if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub args: Option<Vec<String>>,
 
-    /// Replaces the container's resources as a whole: a limit that is not named here is gone.
+    /// Resources of the container. They replace the resources as a whole: limits and requests that are not
+    /// listed here are removed. The resources are kept if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "resources")]
     pub resources: Option<ResourceRequirements>,
 
-    /// Environment variables to append to the container's own. Of two with one name the last wins.
+    /// Environment variables to append to those of the container. Of two variables with the same name, the
+    /// last applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "env")]
     pub env: Vec<EnvVar>,
 
-    /// A JSON Patch (RFC 6902) on the pod template as the fields above leave it. Paths begin with
-    /// /metadata or /spec.
+    /// JSON Patch (RFC 6902) of the pod template after all other fields were applied, with at most 64
+    /// operations. Paths begin with /metadata or /spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub patch_spec_operations: Vec<PatchSpecOperation>,
 }
 
-/// One operation of a JSON Patch (RFC 6902).
+/// An operation of a JSON Patch (RFC 6902).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PatchSpecOperation {
-    /// What to do: add, remove, replace, move, copy or test.
+    /// Operation: add, remove, replace, move, copy or test.
     pub op: PatchOp,
 
-    /// Where, as a JSON Pointer: /spec/containers/0/name.
+    /// Target of the operation, as a JSON Pointer such as /spec/containers/0/name; at most 1024 characters.
     #[schemars(length(max = 1024))]
     pub path: String,
 
-    /// Where to move or copy from, as a JSON Pointer.
+    /// Source of the operations move and copy, as a JSON Pointer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub from: Option<String>,
 
-    /// The value to add, to replace with or to test for: any JSON.
+    /// Value of the operations add, replace and test: any JSON value.
     #[serde(
         default,
         deserialize_with = "present",
@@ -115,12 +119,12 @@ pub struct PatchSpecOperation {
     pub value: Option<Value>,
 }
 
-/// Reads a field so that an explicit `null` is a value; only a missing field is none.
+/// Reads a field so that an explicit `null` is a value; only a missing field is `None`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// What an operation of a JSON Patch does.
+/// An operation of a JSON Patch.
 #[derive(
     Clone,
     Copy,
@@ -139,13 +143,13 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, 
 pub enum PatchOp {
     /// Adds `value` at `path`.
     Add,
-    /// Removes what is at `path`.
+    /// Removes the value at `path`.
     Remove,
-    /// Replaces what is at `path` by `value`.
+    /// Replaces the value at `path` with `value`.
     Replace,
-    /// Moves what is at `from` to `path`.
+    /// Moves the value at `from` to `path`.
     Move,
-    /// Copies what is at `from` to `path`.
+    /// Copies the value at `from` to `path`.
     Copy,
     /// Fails unless `value` is at `path`.
     Test,

@@ -17,7 +17,7 @@ pub const GATE_API_SERVICE: &str = "v1alpha1.gate.oz.wizardofoz.co";
 /// The finalizer that every transient binding has from its creation until nothing of it is left: even a deletion that
 /// orphans leaves no binding behind.
 pub const BINDING_FINALIZER: &str = "oz.wizardofoz.co/revoke";
-/// The finalizer on a workspace, as the original has it: a workspace waits for the run that holds it.
+/// The finalizer of Paddock on a workspace: the workspace waits for the run that holds it.
 pub const WORKSPACE_FINALIZER: &str = "paddock.dev/workspace-finalizer";
 /// The finalizer on the declaration of a composite with children that may expire.
 pub const COMPOSITE_FINALIZER: &str = "oz.wizardofoz.co/composite";

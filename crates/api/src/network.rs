@@ -3,37 +3,39 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whom an access pod can talk to. Enforced by a NetworkPolicy, if the cluster's network does that.
+/// Permitted connections of a dedicated pod. oz creates a NetworkPolicy; the cluster's network plug-in must
+/// enforce it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
-    /// Where the pod can connect to. All: anywhere. Dns: name servers only. None: nowhere.
+    /// Connections that the pod may open. All: to any destination. Dns: only to the cluster's name servers.
+    /// None: no connections.
     #[serde(default)]
     pub egress: Egress,
 
-    /// Who can connect to the pod. All: anyone. None: nobody.
+    /// Connections that the pod accepts. All: from any source. None: no connections.
     #[serde(default)]
     pub ingress: Ingress,
 }
 
-/// Where an access pod can connect to.
+/// The connections that a dedicated pod may open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Egress {
-    /// Anywhere.
+    /// Connections to any destination.
     #[default]
     All,
-    /// Name servers only.
+    /// Connections to the cluster's name servers only.
     Dns,
-    /// Nowhere.
+    /// No connections.
     None,
 }
 
-/// Who can connect to an access pod.
+/// The connections that a dedicated pod accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Ingress {
-    /// Anyone.
+    /// Connections from any source.
     #[default]
     All,
-    /// Nobody.
+    /// No connections.
     None,
 }

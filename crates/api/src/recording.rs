@@ -3,20 +3,21 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is kept of sessions.
+/// Recording of sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RecordingConfig {
-    /// Off: nothing is kept. Offered: sessions are recorded as long as the gate can, and are let through where it
+    /// Off: nothing is kept. BestEffort: sessions are recorded as long as the gate can, and are let through where it
     /// cannot. Required: a session that cannot be recorded is refused, and one that cannot be any more ends.
     pub mode: RecordingMode,
 
-    /// What is kept of what users type on a terminal. Echoed: what comes back within a second; of all else, such as
-    /// passwords, how many characters it was. All: everything. None: nothing, neither of what is piped in.
+    /// Recorded input of sessions with a terminal. Echoed: the input that the terminal echoes within a
+    /// second, and only the number of characters of other input, such as passwords. All: all input. None:
+    /// no input, including piped input.
     pub input: RecordedInput,
 
     /// What is kept of sessions without a terminal. Digest: the first MiB of each stream, and how long it was, with
-    /// its SHA-256. All: everything. Left out, it is All where the mode is Required, and Digest where it is Offered.
+    /// its SHA-256. All: everything. Left out, it is All where the mode is Required, and Digest where it is BestEffort.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub non_interactive: Option<NonInteractive>,
 }
@@ -29,40 +30,41 @@ impl RecordingConfig {
         match (self.non_interactive, self.mode) {
             (Some(kept), _) => kept,
             (None, RecordingMode::Required) => NonInteractive::All,
-            (None, RecordingMode::Offered | RecordingMode::Off) => NonInteractive::Digest,
+            (None, RecordingMode::BestEffort | RecordingMode::Off) => NonInteractive::Digest,
         }
     }
 }
 
-/// Whether sessions are recorded.
+/// The mode of the recording of sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RecordingMode {
-    /// No.
+    /// Sessions are not recorded.
     #[default]
     Off,
     /// As long as that is possible.
-    Offered,
+    BestEffort,
     /// There is no session without.
     Required,
 }
 
-/// What is kept of what goes in.
+/// The recorded input of sessions with a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RecordedInput {
-    /// What comes back.
+    /// The input that the terminal echoes.
     #[default]
     Echoed,
-    /// Everything.
+    /// All input.
     All,
-    /// Nothing.
+    /// No input.
     None,
 }
 
-/// What is kept of sessions without a terminal.
+/// Recorded data of sessions without a terminal. Digest: the first MiB of each stream, its length and
+/// SHA-256. All: the whole streams. If unset, All for mode Required and Digest for mode Offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum NonInteractive {
-    /// How each stream begins, how long it was, and its digest.
+    /// The first MiB of each stream, its length and SHA-256.
     Digest,
-    /// Everything.
+    /// The whole streams.
     All,
 }

@@ -33,8 +33,7 @@ const AT_LEAST_A_SECOND: &str =
     "!self.matches(r'^[0-9hmsuµμn.+]+$') || duration(self) >= duration('1s')";
 const EVALUATION: &str = "!self.matches(r'^[0-9hmsuµμn.+]+$') || (duration(self) >= duration('1ms') && duration(self) <= duration('1s'))";
 
-/// A controller that is a policy: which kind of parent, which kinds of children, and the policy that says
-/// what children a parent has.
+/// The kind of parent, the kinds of children, and the Rego policy that returns the children of a parent.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "crds.wizardofoz.co",
@@ -46,12 +45,13 @@ const EVALUATION: &str = "!self.matches(r'^[0-9hmsuµμn.+]+$') || (duration(sel
     status = "CompositeControllerStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "A controller that is a policy in Rego: an object of the parent kind has the children that the policy names.",
+    doc = "A controller that is a Rego policy: the policy returns the children of each object of \
+        the parent kind.",
     validation = Rule::new(SHORT_NAME).message("metadata.name has 48 characters at most"),
     printcolumn = r#"{"name":"Parent", "type":"string", "jsonPath":".spec.parent.resource", "description":"The kind of parent"}"#,
     printcolumn = r#"{"name":"Policy", "type":"string", "jsonPath":".status.policy", "description":"First digits of the policy's digest"}"#,
-    printcolumn = r#"{"name":"Parents", "type":"integer", "jsonPath":".status.parents", "description":"How many parents there are"}"#,
-    printcolumn = r#"{"name":"Running", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Running\")].status", "description":"Whether it runs"}"#,
+    printcolumn = r#"{"name":"Parents", "type":"integer", "jsonPath":".status.parents", "description":"Number of parents"}"#,
+    printcolumn = r#"{"name":"Running", "type":"string", "jsonPath":".status.conditions[?(@.type==\"Running\")].status", "description":"Whether the controller runs"}"#,
     printcolumn = r#"{"name":"Mode", "type":"string", "jsonPath":".spec.mode", "description":"Whether children are written", "priority":1}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -59,31 +59,36 @@ const EVALUATION: &str = "!self.matches(r'^[0-9hmsuµμn.+]+$') || (duration(sel
 pub struct RegoControllerSpec {
     /// The kind of parent.
     pub parent: Parent,
-    /// The kinds of children, each once.
+    /// The kinds of children, from 1 to 16, each once.
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(validation = Rule::new(KINDS_ONCE).message("names a kind twice"))]
     pub children: Vec<ChildKind>,
-    /// The policy.
+    /// The Rego policy.
     pub policy: PolicySource,
-    /// Which other objects the policy wants to see.
+    /// Related objects that the Rego policy gets in addition to a parent and its children, at most 16
+    /// rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub related: Vec<RelatedKind>,
-    /// From when until when a parent has children; always if absent.
+    /// Window in which a parent has children. Always if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
-    /// How often all parents are looked at, beside when something changes and at the instants that they name.
+    /// Interval at which all parents are reconciled, in addition to changes and to the instants that they
+    /// contain; at least 1s.
     #[serde(default = "default_resync")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     #[x_kube(validation = Rule::new(AT_LEAST_A_SECOND).message("must be 1s at least"))]
     pub resync: String,
-    /// As whom parents and children are read and written.
+    /// Service account that reads and writes parents and children. The author of the controller must be
+    /// allowed to impersonate it.
     pub run_as: RunAs,
-    /// What it may take and do.
+    /// Limits of the Rego policy and its effects.
     #[serde(default)]
     pub limits: Limits,
-    /// Whether children are written.
+    /// Effect of the Rego policy. Enforce: children are created, changed and deleted. DryRun:
+    /// status.pending reports the changes, and no child is written; children that exist already still
+    /// expire at the end of their window.
     #[serde(default)]
     pub mode: Enforcement,
 }
@@ -97,161 +102,166 @@ impl Kind for RegoController {
     crate::defined!(as_derived);
 }
 
-/// A kind of parent.
+/// The kind of parent of a RegoController.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Parent {
-    /// Group and version, such as example.com/v1.
+    /// API group and version, such as example.com/v1.
     #[schemars(length(max = 317), regex(pattern = API_VERSION))]
     pub api_version: String,
-    /// Plural, such as samples.
+    /// Plural name of the kind, such as samples.
     #[schemars(length(max = 63), regex(pattern = RESOURCE))]
     pub resource: String,
-    /// Which parents; all if absent.
+    /// Selector of parents by label. All parents if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
 }
 
-/// A kind of child.
+/// A kind of child of a RegoController.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChildKind {
-    /// Group and version, such as apps/v1.
+    /// API group and version, such as apps/v1.
     #[schemars(length(max = 317), regex(pattern = API_VERSION))]
     pub api_version: String,
-    /// Plural, such as deployments.
+    /// Plural name of the kind, such as deployments.
     #[schemars(length(max = 63), regex(pattern = RESOURCE))]
     pub resource: String,
-    /// What is done when a child differs from what the policy names.
+    /// Update of a child that differs from the returned child. InPlace: its fields are changed. Recreate:
+    /// the child is deleted and created again. OnDelete: the child is not changed until it is deleted.
     #[serde(default)]
     pub update: Update,
 }
 
-/// What is done when a child differs from what the policy names.
+/// The update of a child that differs from the returned child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Update {
-    /// Its fields are changed.
+    /// The fields of the child are changed.
     #[default]
     InPlace,
-    /// It is deleted, and created anew.
+    /// The child is deleted and created again.
     Recreate,
-    /// Nothing, until somebody deletes it.
+    /// The child is not changed until it is deleted.
     OnDelete,
 }
 
-/// Where the policy is, and how it is read.
+/// Source and language of a Rego policy. Exactly one of inline and configMapRef must be set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(ONE_POLICY).message("must have inline or configMapRef, and not both"))]
 pub struct PolicySource {
-    /// Its text.
+    /// Text of the Rego policy, of at most 512 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 524_288))]
     pub inline: Option<String>,
-    /// The key of a ConfigMap that holds its text, in a namespace of policies.
+    /// Key of a ConfigMap with the text of the Rego policy, in a namespace of composites.policyNamespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<ConfigMapKey>,
-    /// Its document, without `data.`.
+    /// Path of the document with the result, without `data.`.
     #[serde(default = "default_package")]
     #[schemars(length(max = 253), regex(pattern = PACKAGE))]
     pub package: String,
-    /// The language; if absent, v1 is tried, and then v0.
+    /// Language of the Rego policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<Language>,
-    /// Whether what a built-in function cannot do fails; else it is undefined, as OPA has it.
+    /// Makes an error of a built-in function an error of the evaluation. By default its result is
+    /// undefined, as in OPA.
     #[serde(default)]
     pub strict: bool,
 }
 
-/// A key of a ConfigMap.
+/// Reference to a key of a ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapKey {
-    /// Its namespace: one that is listed as one of policies.
+    /// Namespace of the ConfigMap, which composites.policyNamespaces must list.
     #[schemars(length(max = 63), regex(pattern = RESOURCE))]
     pub namespace: String,
-    /// Its name.
+    /// Name of the ConfigMap.
     #[schemars(length(max = 253), regex(pattern = NAME))]
     pub name: String,
-    /// The key.
+    /// Key of the text.
     #[schemars(length(max = 253), regex(pattern = "^[-._a-zA-Z0-9]+$"))]
     pub key: String,
 }
 
-/// Which Rego a policy is written in.
+/// Language of the Rego policy. v0: before OPA 1.0. v1: since OPA 1.0. If unset, v1 is tried first, then
+/// v0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
-    /// As before OPA 1.0.
+    /// Rego before OPA 1.0.
     V0,
-    /// As of OPA 1.0.
+    /// Rego since OPA 1.0.
     V1,
 }
 
-/// Other objects that a policy wants to see. Not supported yet: see status.
+/// A rule that selects related objects for a Rego policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RelatedKind {
-    /// Group and version, such as v1.
+    /// API group and version, such as v1.
     #[schemars(length(max = 317), regex(pattern = API_VERSION))]
     pub api_version: String,
-    /// Plural, such as namespaces.
+    /// Plural name of the kind, such as namespaces.
     #[schemars(length(max = 63), regex(pattern = RESOURCE))]
     pub resource: String,
-    /// Which objects; all if absent.
+    /// Selector of objects by label. All objects of the kind if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// In which namespace; in the parent's if absent.
+    /// Namespace of the objects. The namespace of the parent if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63), regex(pattern = RESOURCE))]
     pub namespace: Option<String>,
 }
 
-/// From when until when a parent has children: fields of the parent, each an instant in RFC 3339.
+/// Window in which a parent has children: fields of the parent with instants in RFC 3339.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.from) || self.from != self.until").message("begins and ends with the same field"))]
 pub struct Window {
-    /// The field with the first instant, such as .spec.validFrom. At once if this or the field is absent.
+    /// Path of the field with the beginning of the window, such as .spec.validFrom. The window begins at
+    /// once if this or the field is unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), regex(pattern = PATH))]
     #[x_kube(validation = Rule::new(OF_ITS_AUTHOR).message(OF_ITS_AUTHOR_MESSAGE))]
     pub from: Option<String>,
-    /// The field with the first instant at which all children are gone, whatever the policy says, such as
-    /// .spec.validUntil. A parent without it gets no children.
+    /// Path of the field with the end of the window, such as .spec.validUntil: from that instant on, the
+    /// parent has no children, regardless of the Rego policy. A parent without the field has none.
     #[schemars(length(max = 256), regex(pattern = PATH))]
     #[x_kube(validation = Rule::new(OF_ITS_AUTHOR).message(OF_ITS_AUTHOR_MESSAGE))]
     pub until: String,
 }
 
-/// A service account.
+/// Reference to a service account.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunAs {
-    /// Its namespace.
+    /// Namespace of the service account.
     #[schemars(length(max = 63), regex(pattern = RESOURCE))]
     pub namespace: String,
-    /// Its name.
+    /// Name of the service account.
     #[schemars(length(max = 253), regex(pattern = NAME))]
     pub service_account: String,
 }
 
-/// What a RegoController may take and do.
+/// Limits of a RegoController.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
-    /// How long one evaluation of the policy may take; from 1ms to 1s.
+    /// Timeout of one evaluation of the Rego policy, from 1ms to 1s.
     #[serde(default = "default_evaluation")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     #[x_kube(validation = Rule::new(EVALUATION).message("must be from 1ms to 1s"))]
     pub evaluation: String,
-    /// How many children one parent may have. An answer with more counts for nothing.
+    /// Maximum number of children of a parent, from 1 to 1000. A result with more is rejected.
     #[serde(default = "default_children")]
     #[schemars(range(min = 1, max = 1_000))]
     pub children: u32,
-    /// How many children a policy that has changed may delete, of all parents. One that would delete more
-    /// waits until the annotation oz.wizardofoz.co/accept-deletions names its digest.
+    /// Maximum number of children, of all parents, that a changed Rego policy may delete. A Rego policy
+    /// that would delete more waits until the annotation oz.wizardofoz.co/accept-deletions contains its
+    /// digest.
     #[serde(default = "default_deletions")]
     #[schemars(range(min = 0, max = 100_000))]
     pub deletions: u32,
@@ -267,13 +277,13 @@ impl Default for Limits {
     }
 }
 
-/// Whether children are written.
+/// The effect of a Rego policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Enforcement {
-    /// They are.
+    /// Children are created, changed and deleted.
     #[default]
     Enforce,
-    /// They are not: status says what would be done. What was made before comes to its end.
+    /// Children are not written; the status reports the changes.
     DryRun,
 }
 

@@ -9,88 +9,89 @@ use serde::{Deserialize, Serialize};
 use super::schema::timestamp;
 use super::{ApprovalStatus, Ending};
 
-/// What became of a request.
+/// Observed state of a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestStatus {
-    /// What was checked and what came of it, one for each type.
+    /// Conditions of the request, one of each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 
-    /// Whether the access can be used now.
+    /// True if the access can be used now.
     #[serde(default)]
     pub ready: bool,
 
-    /// How to use the access: the template's accessCommand for this pod.
+    /// Instructions for the use of the access: accessCommand of the template for this pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_message: Option<String>,
 
-    /// The pod that access was granted to.
+    /// Name of the pod to which access is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
 
-    /// How far the request came: Pending, Active, then Expired or Revoked; or Denied or Failed.
+    /// Phase of the request: Pending, Starting (the dedicated pod is not ready), Active, or one of the final
+    /// phases. Expired: the access or the time for its approval is over. Revoked: the access ended before its
+    /// expiry. Denied: the requester is not permitted to have it. Failed: it cannot be granted.
     #[serde(default)]
     pub phase: Phase,
 
-    /// The user who asked, as the API server saw them.
+    /// User who created the request, by the user name of the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<String>,
 
-    /// When access was granted.
+    /// Time of the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub granted_at: Option<Timestamp>,
 
-    /// When access ends: the request's creation plus what was granted, or the grant plus that if it took
-    /// approvals. Never moves.
+    /// Expiry of the access: the granted duration after the creation of the request or, if it required
+    /// approvals, after the grant. Does not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub expires_at: Option<Timestamp>,
 
-    /// UID of the pod that access was granted to. A pod of the same name that comes later is
-    /// another one.
+    /// UID of the pod to which access is granted. The access does not include a later pod of the same name.
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
 
-    /// Name of the Role that access was granted by; its names are reserved for oz. Not told of grants of before there were
-    /// such names.
+    /// Name of the Role that grants the access, which is reserved for oz. Unset for grants of releases
+    /// without reserved names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role_name: Option<String>,
 
-    /// Whether the pod is reached through oz's gate alone.
+    /// True if the pod is reachable only through oz's gate.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gate: bool,
 
-    /// Digest of the template's spec as it was when access was granted.
+    /// Digest of the template's spec at the time of the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_digest: Option<String>,
 
-    /// Digest of the pod as it was made from the template, if it was made for this request.
+    /// Digest of the dedicated pod as oz created it. Unset for other pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_digest: Option<String>,
 
-    /// What an approval must name, and until when it counts; if the request takes any.
+    /// Approvals that the request requires. Unset if it requires none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalStatus>,
 
-    /// How access ends, once that has begun.
+    /// State of the expiry or revocation. Unset until it begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<Ending>,
 
-    /// RoleBindings of others to the Role that the request would get, as they are on record: while they
-    /// are there nothing is granted.
+    /// RoleBindings of other users or controllers to the Role that the request would get, at most 64, as
+    /// audit records report them. While they exist, access is not granted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub foreign_bindings: Vec<String>,
 
-    /// The generation of the spec that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// How far a request came. The last four are terminal: none of them is ever left.
+/// The phase of a request. The last four are final.
 #[derive(
     Clone,
     Copy,
@@ -106,20 +107,20 @@ pub struct RequestStatus {
     strum::IntoStaticStr,
 )]
 pub enum Phase {
-    /// Nothing is granted yet.
+    /// The request is not decided yet.
     #[default]
     Pending,
-    /// Access is granted, and the pod that was made for it has not been ready yet.
+    /// Access is granted, and the dedicated pod has not been ready yet.
     Starting,
-    /// Access is granted; `ready` says whether it can be used already.
+    /// Access is granted; `ready` reports whether it can be used.
     Active,
-    /// Access was granted and its time is over.
+    /// The access, or the time in which it could be granted, has ended.
     Expired,
-    /// Access was granted and taken back early.
+    /// Access was granted and was revoked before its expiry.
     Revoked,
-    /// Access was not granted: the requester may not have it.
+    /// Access was denied to the requester.
     Denied,
-    /// Access was not granted, and never can be for this request.
+    /// Access was not granted and cannot be granted for this request.
     Failed,
 }
 

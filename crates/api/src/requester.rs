@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 pub struct Requester {
     /// User name.
     pub user: String,
-    /// The identity provider's unique id, if it gave one.
+    /// Unique ID of the user from the identity provider; empty if it provides none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Groups.
+    /// Groups of the user.
     #[serde(default)]
     pub groups: Vec<String>,
 }

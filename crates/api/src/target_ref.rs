@@ -5,7 +5,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The workload that a template gives access to, in the template's own namespace.
+/// Reference to a workload in the namespace of the template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
         .field_path(".kind")
 )]
 pub struct CrossVersionObjectReference {
-    /// API version of the workload.
+    /// API version of the workload: apps/v1, batch/v1 or argoproj.io/v1alpha1.
     pub api_version: TargetApiVersion,
 
-    /// Kind of the workload. Rollout belongs to argoproj.io/v1alpha1, Job and CronJob to batch/v1, the
-    /// others to apps/v1.
+    /// Kind of the workload. Rollout requires argoproj.io/v1alpha1, Job and CronJob require batch/v1, the
+    /// others apps/v1.
     pub kind: TargetKind,
 
     /// Name of the workload.
@@ -26,13 +26,13 @@ pub struct CrossVersionObjectReference {
     pub name: String,
 }
 
-/// The API versions that workloads come from.
+/// The API versions of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum TargetApiVersion {
-    /// Kubernetes' own workloads.
+    /// Workloads of Kubernetes that run permanently.
     #[serde(rename = "apps/v1")]
     AppsV1,
-    /// Kubernetes' own workloads that come to an end.
+    /// Workloads of Kubernetes that complete.
     #[serde(rename = "batch/v1")]
     BatchV1,
     /// Argo Rollouts.
@@ -71,7 +71,7 @@ impl TargetApiVersion {
     }
 }
 
-/// The kinds of workload that a template can point to.
+/// The kinds of workloads.
 #[derive(
     Clone,
     Copy,

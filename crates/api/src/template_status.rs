@@ -5,35 +5,35 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is known about a template.
+/// Observed state of a template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateStatus {
-    /// What was checked and what came of it, one for each type.
+    /// Conditions of the template, one of each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 
-    /// Whether the template can be used: every condition is True.
+    /// True if the template can be used: every condition is True.
     #[serde(default)]
     pub ready: bool,
 
-    /// Not used on templates; here because the original's schema has it.
+    /// Unused for templates; present because the original schema has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_message: Option<String>,
 
-    /// What containers of the workload were found able to, by image: whether a session in them can
-    /// be made to end by itself.
+    /// Results of the probes of the workload's containers, by image, at most 64: they determine whether oz
+    /// can terminate sessions in the container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub session_probes: Vec<SessionProbe>,
 
-    /// The generation of the spec that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// What a container was found able to, by running a short script in it.
+/// Result of a short script that oz ran in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionProbe {
@@ -41,32 +41,32 @@ pub struct SessionProbe {
     #[serde(default)]
     pub container: String,
 
-    /// The image that it ran, by its digest where the runtime says one.
+    /// Image of the container, by digest if the container runtime reports one.
     #[serde(default, rename = "imageID")]
     pub image_id: String,
 
-    /// Whether it has a shell: without one, nothing can be ended in it.
+    /// True if the container has a shell. oz cannot terminate processes in a container without one.
     #[serde(default)]
     pub shell: bool,
 
-    /// How it can end a command after a while; absent if it cannot.
+    /// Features of the command timeout in the container. Unset if it cannot end a command after a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Timeout>,
 }
 
-/// What the `timeout` of a container is able to.
+/// Features of the command timeout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeout {
-    /// It can leave a command its terminal only when told to (GNU).
+    /// True if it has the option --foreground (GNU).
     #[serde(default)]
     pub foreground: bool,
 
-    /// It can send one signal first and another later.
+    /// True if it can send a second signal after a further time.
     #[serde(default)]
     pub kill_after: bool,
 
-    /// It understands fractions of a second.
+    /// True if it accepts fractions of a second.
     #[serde(default)]
     pub fractions: bool,
 }

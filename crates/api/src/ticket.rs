@@ -15,18 +15,19 @@ pub(crate) const TICKET: &str =
 pub(crate) const TICKET_MESSAGE: &str =
     "must be printable ASCII without spaces, and no part of it between slashes may be . or ..";
 
-/// Which ticket a request must name. With neither field, any will do.
+/// Change ticket that a request must name. With neither field, any ticket is valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TicketConfig {
-    /// A regular expression that the whole ticket must match, such as INC-[0-9]+. Absent means any.
+    /// Regular expression that the whole ticket must match, such as INC-[0-9]+. Any ticket matches if
+    /// unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub pattern: Option<String>,
 
-    /// The name of a check of the operator's configuration (the chart's value tickets.checks). The server that
-    /// it names is asked before the grant and while it lasts; a ticket that is closed ends it. Absent means
-    /// that nobody is asked.
+    /// Name of a ticket check in the operator's configuration (the chart's value tickets.checks). oz
+    /// queries its server before the grant and while it lasts; a ticket that is closed ends the grant. No
+    /// query if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub check: Option<String>,

@@ -13,8 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// What the API server may keep of a custom resource definition is far more; what a client downloads of each is
-/// this.
+/// The limit of a definition, which each client downloads. That of the API server is far greater.
 const MAX_DEFINITION: usize = 64 * 1024;
 
 /// Returns the definitions of the kinds of harness runs.
@@ -37,7 +36,7 @@ fn kept<T: Serialize + DeserializeOwned>(yaml: &str) -> T {
     read
 }
 
-/// Whether everything that was written is there; what is filled in does not matter.
+/// Asserts that all written fields are present, regardless of defaults.
 fn contains(have: &Value, want: &Value, path: &str) {
     match (have, want) {
         (Value::Object(have), Value::Object(want)) => {

@@ -23,7 +23,7 @@ const NAMED: usize = 32;
 
 /// Reads the newest heads from the cluster, as far as their signatures are valid: by the writer's own key, and by keys
 /// that the operator's key vouches for.
-pub(crate) async fn known(keys: &WriterKeys, key: &AuditKey) -> anyhow::Result<Vec<Head>> {
+pub(crate) async fn read_heads(keys: &WriterKeys, key: &AuditKey) -> anyhow::Result<Vec<Head>> {
     let (maps, namespace) = (keys.maps(), &keys.namespace);
     let read = |name: &'static str| {
         let maps = maps.clone();
@@ -108,7 +108,7 @@ fn summarise(trail: &Trail) {
     let due = trail.ledger().summaries(now);
     for record in due {
         if let Err(failure) = trail.append(record) {
-            tracing::error!(%failure, "a summary of what was counted is lost");
+            tracing::error!(%failure, "a summary of counted events is lost");
         }
     }
 }
@@ -127,7 +127,7 @@ async fn sign(trail: &Trail, maps: &Api<ConfigMap>) {
         }
         Err(error) => {
             trail.shared.meters.failed("checkpoints");
-            tracing::warn!(%error, "failed to publish a checkpoint of the audit trail; trying again");
+            tracing::warn!(%error, "failed to publish a checkpoint of the audit trail; retrying");
             let again = trail.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,6 +1,7 @@
 //! A collector outside the cluster: each record is sent as a CloudEvent 1.0 in structured mode, by POST, in the order
 //! of the chain, and retried until it is accepted. While the collector is unavailable, records wait in memory, up to a
 //! limit; if the collector is required, every action that requires a record waits as well.
+//! See <https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/http-protocol-binding.md>.
 
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +38,7 @@ impl Intake for Spool<Event> {
         match cloud_event(&written.entry, &written.line) {
             Ok(body) => self.push(Event { seq, body }),
             Err(error) => {
-                tracing::error!(%error, seq, "a record is no CloudEvent");
+                tracing::error!(%error, seq, "failed to write an audit record as CloudEvent");
                 1
             }
         }
@@ -92,8 +93,8 @@ impl Collector {
             .body(Body::from(event.body.clone()))?;
         let answer = tokio::time::timeout(COLLECTOR_TIMEOUT, self.client.send(request))
             .await
-            .context("no answer")??;
-        Ok(Answer::of(answer.status(), answer.headers()))
+            .context("no response")??;
+        Ok(Answer::from_status(answer.status(), answer.headers()))
     }
 }
 
@@ -108,7 +109,7 @@ enum Answer {
 }
 
 impl Answer {
-    fn of(status: StatusCode, headers: &HeaderMap) -> Self {
+    fn from_status(status: StatusCode, headers: &HeaderMap) -> Self {
         match status {
             _ if status.is_success() => Self::Taken,
             StatusCode::BAD_REQUEST
@@ -150,7 +151,7 @@ pub(crate) async fn deliver(
         if pause == FIRST_PAUSE {
             tracing::warn!(
                 component,
-                "the audit collector does not take records: {answer:?}"
+                "the audit collector does not accept records: {answer:?}"
             );
         }
         if let Ok(Answer::Never) = answer {
@@ -160,7 +161,7 @@ pub(crate) async fn deliver(
                 // The other records must not wait for it.
                 tracing::error!(
                     seq = event.seq,
-                    "the audit collector will not take a record"
+                    "the audit collector will never accept a record"
                 );
                 spool.remove(&event);
                 trail.lost(event.seq, Outlet::Collector);
@@ -209,7 +210,7 @@ mod tests {
             if let Some(after) = after {
                 headers.insert(RETRY_AFTER, after.parse().unwrap());
             }
-            let answer = Answer::of(StatusCode::from_u16(status).unwrap(), &headers);
+            let answer = Answer::from_status(StatusCode::from_u16(status).unwrap(), &headers);
             assert_eq!(answer, expected, "{status} {after:?}");
         }
     }

@@ -21,9 +21,9 @@ use crate::public::PublicKeys;
 /// The entry of the operator's Secret with the key.
 const KEY: &str = "key";
 /// Annotation: the creation time of the operator's key, which has a separate Secret.
-const MADE_AT: &str = "oz.wizardofoz.co/key-made-at";
+const MADE_AT: &str = "oz.wizardofoz.co/key-created-at";
 /// Annotation: the creation time of another writer's key, in the Secret that also holds its sealing key.
-const AUDIT_KEY_MADE_AT: &str = "oz.wizardofoz.co/audit-key-made-at";
+const AUDIT_KEY_MADE_AT: &str = "oz.wizardofoz.co/audit-key-created-at";
 
 /// The location of the key of one writer.
 #[derive(Clone)]
@@ -143,8 +143,8 @@ pub(crate) async fn signing_key(keys: &WriterKeys) -> anyhow::Result<(AuditKey, 
     let (secret, made) = cell.filled(|| keys.fresh()).await?;
     let key = keys.key_in(&secret).with_context(|| {
         format!(
-            "failed to use Secret {cell}; empty it to have a new key made (auditors must then pin that of the operator as \
-             well)"
+            "failed to use Secret {cell}; empty it to create a new key (auditors must then pin the \
+             operator's key as well)"
         )
     })?;
     keys.publish(&key, None).await?;

@@ -27,7 +27,7 @@ pub struct AuditKeyWatch {
 }
 
 /// The state of the watched object after an event.
-enum Seen<K> {
+enum WatchedState<K> {
     There(K),
     Gone,
     Nothing,
@@ -40,23 +40,23 @@ struct Listing {
 }
 
 impl Listing {
-    fn take<K>(&mut self, event: StoreEvent<Guarded<K>>) -> Seen<K> {
+    fn take<K>(&mut self, event: StoreEvent<Guarded<K>>) -> WatchedState<K> {
         match event {
             StoreEvent::Init => self.found = false,
             StoreEvent::InitApply(object) | StoreEvent::Apply(object) => {
                 self.found = true;
                 match object.0 {
-                    Ok(object) => return Seen::There(object),
+                    Ok(object) => return WatchedState::There(object),
                     Err(error) => {
-                        tracing::warn!(%error, "an object with audit keys cannot be read")
+                        tracing::warn!(%error, "failed to read an object with audit keys")
                     }
                 }
             }
-            StoreEvent::InitDone if !self.found => return Seen::Gone,
-            StoreEvent::Delete(_) => return Seen::Gone,
+            StoreEvent::InitDone if !self.found => return WatchedState::Gone,
+            StoreEvent::Delete(_) => return WatchedState::Gone,
             StoreEvent::InitDone => {}
         }
-        Seen::Nothing
+        WatchedState::Nothing
     }
 }
 
@@ -75,14 +75,15 @@ impl Task for AuditKeyWatch {
         loop {
             tokio::select! {
                 event = secrets.next(|_| {}) => match secret.take(event) {
-                    Seen::There(secret) if cell.is_empty(&secret) => is_due = self.renew().await,
-                    Seen::There(secret) => is_due = self.adopt(&secret).await,
-                    Seen::Gone if keys.is_operator() => is_due = self.renew().await,
-                    Seen::Gone => tracing::error!(
+                    WatchedState::There(secret) if cell.is_empty(&secret) => is_due = self.renew().await,
+                    WatchedState::There(secret) => is_due = self.adopt(&secret).await,
+                    WatchedState::Gone if keys.is_operator() => is_due = self.renew().await,
+                    WatchedState::Gone => tracing::error!(
                         secret = %cell,
-                        "the Secret with the audit key is gone, and this process may not create Secrets: the key in use stays"
+                        "the Secret with the audit key does not exist, and this process may not \
+                            create Secrets: it keeps the key in use"
                     ),
-                    Seen::Nothing => {}
+                    WatchedState::Nothing => {}
                 },
                 event = publics.next(|_| {}) => {
                     let said = public.said(event).and_then(Result::ok);
@@ -92,14 +93,14 @@ impl Task for AuditKeyWatch {
                     }
                 }
                 event = next(&mut maps) => match map.take(event) {
-                    Seen::There(map) => {
+                    WatchedState::There(map) => {
                         published = map.data.into_iter().flatten().collect();
                         if !published.contains_key(self.key().id()) {
                             self.publish_again(&BTreeMap::new()).await;
                         }
                     }
-                    Seen::Gone => self.publish_again(&published).await,
-                    Seen::Nothing => {}
+                    WatchedState::Gone => self.publish_again(&published).await,
+                    WatchedState::Nothing => {}
                 },
                 () = tokio::time::sleep(PUBLISH_AGAIN), if is_due => is_due = self.publish().await,
             }
@@ -109,7 +110,7 @@ impl Task for AuditKeyWatch {
 
 fn watch_map(keys: &WriterKeys) -> Retried<ConfigMap> {
     let resource = ApiResource::erase::<ConfigMap>(&());
-    let this = Selection::named(AUDIT_PUBLIC_KEYS);
+    let this = Selection::with_name(AUDIT_PUBLIC_KEYS);
     guarded_watch(&keys.client, &resource, Some(&keys.namespace), this).0
 }
 
@@ -134,15 +135,13 @@ impl AuditKeyWatch {
         match self.keys().key_in(secret) {
             Ok(key) => {
                 if key.id() != self.key().id() {
-                    tracing::info!(key = key.id(), "took up another audit key");
+                    tracing::info!(key = key.id(), "loaded another audit key");
                     self.trail.swap_key(key.clone());
                 }
                 self.publish().await
             }
             Err(error) => {
-                tracing::error!(
-                    "the audit key cannot be used, so the one before it stays in use: {error:#}"
-                );
+                tracing::error!("failed to use the audit key; keeping the previous one: {error:#}");
                 false
             }
         }
@@ -152,7 +151,7 @@ impl AuditKeyWatch {
     async fn publish(&self) -> bool {
         let published = self.keys().public().publish(&self.key().public()).await;
         if let Err(error) = &published {
-            tracing::warn!("the operator cannot vouch for the audit key: {error:#}");
+            tracing::warn!("the operator failed to vouch for the audit key: {error:#}");
         }
         published.is_err()
     }
@@ -172,7 +171,7 @@ impl AuditKeyWatch {
         let key = match keys.key_in(&secret) {
             Ok(key) => key,
             Err(error) => {
-                tracing::error!("the new audit key cannot be used: {error:#}");
+                tracing::error!("failed to use the new audit key: {error:#}");
                 return false;
             }
         };

@@ -117,7 +117,7 @@ impl Trail {
             component: component.to_owned(),
             replica: replica.to_owned(),
             nonce: key::nonce()?,
-            known: checkpoints::known(&keys, &key).await?,
+            known: checkpoints::read_heads(&keys, &key).await?,
             details: config.details(),
             key: key.clone(),
         };
@@ -232,7 +232,7 @@ impl Trail {
         if left > 0 {
             let lost = u64::try_from(left).unwrap_or(u64::MAX);
             self.shared.meters.dropped.inc_by(lost);
-            tracing::warn!(lost, "the audit collector did not take the last records");
+            tracing::warn!(lost, "the audit collector did not accept the last records");
         }
     }
 
@@ -259,7 +259,7 @@ impl Trail {
             ),
             None => (
                 key.clone(),
-                "KeyMade",
+                "KeyCreated",
                 format!("the audit trail is signed with the key {key}"),
             ),
         };
@@ -301,9 +301,7 @@ impl Trail {
         match submitted {
             Submitted::Full => {
                 self.shared.meters.refused.inc();
-                Err(failed(
-                    "so many records wait to be written that no more can be kept",
-                ))
+                Err(failed("too many audit records wait to be written"))
             }
             Submitted::Beyond(beyond) => {
                 if beyond == Beyond::Backlog {
@@ -322,7 +320,10 @@ impl Trail {
         let (submitted, written) = ledger.append(record);
         self.hand_out(written);
         match submitted {
-            Submitted::Full | Submitted::Beyond(_) => Err(failed("too many records wait")),
+            Submitted::Full | Submitted::Beyond(_) => Err(failed(
+                "too many audit records wait to \
+                be written",
+            )),
             Submitted::Under { .. } | Submitted::Done => Ok(()),
         }
     }
@@ -380,17 +381,18 @@ fn failed(why: &str) -> Failure {
 fn too_many(beyond: Beyond) -> Failure {
     let message = match beyond {
         Beyond::Quota(Quota::Unproven) => {
-            "it comes from an address that is not known to be an API server's, and of such no more is recorded in a \
-             minute; try again in some seconds"
+            "the request comes from an address that is not known as an API server's, and the audit \
+             records of such requests have reached their limit per minute; try again in some \
+             seconds"
         }
         Beyond::Quota(Quota::Connections) => {
-            "each connection has a record of its own here, and this user has opened as many as are recorded in a \
-             minute; wait some seconds and try again, or have an administrator raise webhook.maxConnectionsPerMinute \
-             of the webhook"
+            "each connection requires an audit record, and this user has reached the limit of \
+             connections per minute; wait some seconds and try again, or have an administrator \
+             raise webhook.maxConnectionsPerMinute of the webhook"
         }
         Beyond::Backlog => {
-            "each connection has a record of its own here, and so many wait to be written that no more can be kept; \
-             try again in some seconds"
+            "each connection requires an audit record, and too many audit records wait to be \
+             written; try again in some seconds"
         }
     };
     Failure::transient(TOO_MANY_CONNECTIONS, message)

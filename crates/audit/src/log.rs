@@ -223,7 +223,7 @@ fn insist(trail: &Trail, mut attempt: impl FnMut() -> io::Result<()>) {
     while let Err(error) = attempt() {
         trail.shared.meters.failed("log");
         if failures.is_multiple_of(50) {
-            tracing::error!(%error, "the audit log cannot be written; trying again");
+            tracing::error!(%error, "failed to write the audit log; retrying");
         }
         failures += 1;
         std::thread::sleep(AGAIN);

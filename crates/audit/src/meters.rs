@@ -15,7 +15,7 @@ pub(crate) struct What {
 }
 
 impl What {
-    fn of(action: Action, decision: Decision) -> Self {
+    fn new(action: Action, decision: Decision) -> Self {
         Self {
             action: action.into(),
             decision: decision.into(),
@@ -45,29 +45,30 @@ impl Meters {
         // An alert about an event that occurs once a year requires a zero before it.
         for action in Action::iter() {
             for decision in action.decisions() {
-                drop(self.records.get_or_create(&What::of(action, *decision)));
+                drop(self.records.get_or_create(&What::new(action, *decision)));
             }
         }
         let registry = registry.sub_registry_with_prefix("oz_audit");
         registry.register(
             "records",
-            "What was put on record; what is counted in one record for several counts each time",
+            "Audit records, by action; one that counts several events is counted for each of them",
             self.records.clone(),
         );
         registry.register(
             "sink_failures",
-            "Failed attempts to write audit records, by where to",
+            "Failed attempts to write audit records, by destination",
             self.failures.clone(),
         );
         registry.register(
             "refused",
-            "What was refused or put off because it could not be put on record in time",
+            "Requests that were denied or delayed since their audit record could not be written in \
+                time",
             self.refused.clone(),
         );
         registry.register(
             "dropped",
-            "Audit records that the collector or the cluster will never have: it was away for too \
-             long, or does not take them",
+            "Audit records that will never reach the collector or the cluster: it was down for too \
+             long, or does not accept them",
             self.dropped.clone(),
         );
         registry.register(
@@ -77,18 +78,18 @@ impl Meters {
         );
         registry.register(
             "waiting",
-            "Audit records that are not yet everywhere they must be",
+            "Audit records that have not reached all destinations",
             self.waiting.clone(),
         );
         registry.register(
             "unsigned",
-            "Audit records that are everywhere and in no published checkpoint yet",
+            "Audit records that have reached all destinations and are in no published checkpoint",
             self.unsigned.clone(),
         );
     }
 
     pub(crate) fn written(&self, record: &Record) {
-        let what = What::of(record.action, record.decision);
+        let what = What::new(record.action, record.decision);
         let many = record.repeated.as_ref().map_or(1, |several| several.count);
         self.records.get_or_create(&what).inc_by(many);
     }

@@ -92,7 +92,7 @@ async fn create(trail: &Trail, api: &Api<AuditEvent>, job: Job) -> (u64, bool) {
                 // The object is the same if a response of the API server was lost: its name contains its digest.
                 match is_there(api, &job.event).await {
                     Ok(true) => return (job.seq, true),
-                    Ok(false) => "somebody else's AuditEvent has its name".to_owned(),
+                    Ok(false) => "another client's AuditEvent has its name".to_owned(),
                     Err(error) => error.to_string(),
                 }
             }
@@ -107,7 +107,8 @@ async fn create(trail: &Trail, api: &Api<AuditEvent>, job: Job) -> (u64, bool) {
             tracing::error!(
                 seq = job.seq,
                 why,
-                "an AuditEvent is given up: the cluster does not take it, and verifying will miss it"
+                "gave up an AuditEvent: the cluster does not accept it, and verification will \
+                    report it missing"
             );
             return (job.seq, false);
         }
@@ -115,7 +116,7 @@ async fn create(trail: &Trail, api: &Api<AuditEvent>, job: Job) -> (u64, bool) {
             tracing::error!(
                 seq = job.seq,
                 why,
-                "failed to write an AuditEvent; trying again"
+                "failed to write an AuditEvent; retrying"
             );
         }
         failures += 1;

@@ -52,8 +52,9 @@ impl PublicKeys {
         let name = self.name;
         let Some(found) = self.find().await? else {
             bail!(
-                "Secret {name} is missing, and this process may not create Secrets: make an empty one, by upgrading the \
-                 release, by applying deploy/rbac, or with `kubectl create secret generic {name} --namespace {}`",
+                "Secret {name} is missing, and this process may not create Secrets: create an \
+                 empty one, by upgrading the release, by applying deploy/rbac, or with `kubectl \
+                 create secret generic {name} --namespace {}`",
                 self.namespace
             );
         };
@@ -79,7 +80,7 @@ impl PublicKeys {
 
     pub(crate) fn watch(&self) -> Retried<Secret> {
         let resource = ApiResource::erase::<Secret>(&());
-        let this = Selection::named(self.name);
+        let this = Selection::with_name(self.name);
         guarded_watch(&self.client, &resource, Some(&self.namespace), this).0
     }
 
@@ -103,7 +104,8 @@ impl PublicKeys {
             StoreEvent::Delete(_) => {
                 tracing::error!(
                     secret = %self,
-                    "the Secret with public keys is gone; those published before stay in use until it is created again"
+                    "the Secret with public keys does not exist; the keys published before stay in \
+                        use until it is created again"
                 );
                 None
             }

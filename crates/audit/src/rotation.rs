@@ -50,7 +50,7 @@ impl KeyRotation {
         }
         // The key signs even if it cannot be published at once: `AuditKeyWatch` retries the publication.
         self.trail.swap_key(key.clone());
-        tracing::info!(key = key.id(), "made a new audit key");
+        tracing::info!(key = key.id(), "created a new audit key");
         self.trail.key_made(&key.published(before));
         keys.publish(&key, None).await
     }

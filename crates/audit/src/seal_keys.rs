@@ -26,7 +26,7 @@ const CURRENT: &str = "key";
 /// The entry with the previous key. Its seals stay valid.
 const PREVIOUS: &str = "previous";
 /// Annotation: the creation time of a key.
-const MADE_AT: &str = "oz.wizardofoz.co/key-made-at";
+const MADE_AT: &str = "oz.wizardofoz.co/key-created-at";
 
 /// The time between the publication of a key and its first seal. Within it, every process receives the key.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -59,8 +59,8 @@ pub async fn seal_keys(client: &Client, namespace: &str, owner: Owner) -> anyhow
     let (secret, _) = cell.filled(fresh).await?;
     let found = private_keys(&secret).with_context(|| {
         format!(
-            "failed to use Secret {cell}; empty it to have a new key made (what the one before sealed, such as a grant, \
-             must then be created again)"
+            "failed to use Secret {cell}; empty it to create a new key (objects with a seal of the \
+             previous key, such as grants, must then be created again)"
         )
     })?;
     let public = public_keys(client, namespace, owner);
@@ -88,7 +88,7 @@ pub async fn seal_keys(client: &Client, namespace: &str, owner: Owner) -> anyhow
             continue;
         };
         if let Err(error) = keys.trust(*other, &text) {
-            tracing::error!(secret = %others, "what {other} seals does not open: {error}");
+            tracing::error!(secret = %others, "failed to open the seals of {other}: {error}");
         }
     }
     Ok(keys)
@@ -163,7 +163,8 @@ impl SealKeyWatch {
             StoreEvent::Delete(_) => {
                 tracing::error!(
                     secret = %self.cell,
-                    "the Secret with the signing key is gone, and this process may not create Secrets: the key in use stays"
+                    "the Secret with the signing key does not exist, and this process may not \
+                        create Secrets: it keeps the key in use"
                 );
                 None
             }
@@ -224,7 +225,7 @@ impl SealKeyWatch {
                     Some(Err(error)) => {
                         tracing::error!(
                             secret = %self.cell,
-                            "the signing key cannot be used, so the one before it stays in use: {error:#}"
+                            "failed to use the signing key; keeping the previous one: {error:#}"
                         );
                         rereads = Some(Instant::now() + AGAIN);
                     }
@@ -234,11 +235,12 @@ impl SealKeyWatch {
                     let said = self.public.said(event).and_then(Result::ok);
                     let is_other = said.is_some_and(|said| said.as_deref() != Some(last.as_str()));
                     if is_other && !last.is_empty() {
-                        tracing::info!(secret = %self.public, "other public keys are published than those in use");
+                        tracing::info!(secret = %self.public, "the published public keys differ \
+                            from those in use");
                         rereads = Some(Instant::now() + AGAIN);
                     }
                 }
-                () = at(rereads) => match self.again().await {
+                () = sleep_until(rereads) => match self.again().await {
                     Ok(found) => {
                         pending = Some((found, Instant::now()));
                         rereads = None;
@@ -248,7 +250,7 @@ impl SealKeyWatch {
                         rereads = Some(Instant::now() + LONG_PAUSE);
                     }
                 },
-                () = at(due) => {
+                () = sleep_until(due) => {
                     let Some((found, due)) = &mut pending else { continue };
                     match self.adopt(found).await {
                         Ok(begun) => {
@@ -260,12 +262,13 @@ impl SealKeyWatch {
                             pending = None;
                         }
                         Err(error) => {
-                            tracing::warn!("the signing key in use stays, and the next one waits: {error:#}");
+                            tracing::warn!("keeping the signing key in use, before the next one: \
+                                {error:#}");
                             *due = Instant::now() + AGAIN;
                         }
                     }
                 }
-                () = at(settles) => {
+                () = sleep_until(settles) => {
                     settles = None;
                     if self.keys.settle(self.owner) {
                         self.record();
@@ -293,14 +296,14 @@ impl SealKeyWatch {
                 Ok(false) => {}
                 Err(error) => tracing::error!(
                     secret = %public,
-                    "the public keys cannot be used, so those before stay in use: {error:#}"
+                    "failed to use the public keys; keeping the previous ones: {error:#}"
                 ),
             }
         }
     }
 }
 
-async fn at(instant: Option<Instant>) {
+async fn sleep_until(instant: Option<Instant>) {
     match instant {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,

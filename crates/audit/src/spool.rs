@@ -83,6 +83,7 @@ impl<T> Spool<T> {
 
 /// Returns the pause that a server requests, within limits. A date (RFC 9110, section 10.2.3) is not supported and is
 /// ignored.
+/// See <https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3>.
 pub(crate) fn asked_pause(
     headers: &HeaderMap,
     bounds: RangeInclusive<Duration>,

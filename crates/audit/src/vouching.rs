@@ -42,7 +42,7 @@ impl WriterVouching {
         let Some((id, vouched)) = key.vouch(writer, public) else {
             tracing::error!(
                 writer,
-                "its audit key cannot be read, and nothing that it signs verifies"
+                "failed to read its audit key, so its signatures cannot be verified"
             );
             return true;
         };
@@ -82,7 +82,7 @@ impl Task for WriterVouching {
         });
         let mut writers: Vec<_> = writers.collect();
         let resource = ApiResource::erase::<ConfigMap>(&());
-        let this = Selection::named(AUDIT_PUBLIC_KEYS);
+        let this = Selection::with_name(AUDIT_PUBLIC_KEYS);
         let mut maps = guarded_watch::<ConfigMap>(client, &resource, Some(namespace), this).0;
         let mut keys: BTreeMap<&str, String> = BTreeMap::new();
         // `None` until the published entries are known.

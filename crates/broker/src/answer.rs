@@ -116,8 +116,8 @@ mod tests {
             (unknown.status.as_u16(), unknown.code),
             (401, "Unauthenticated")
         );
-        let over = refused(Reason::RunOver);
-        assert_eq!((over.status.as_u16(), over.code), (403, "RunOver"));
+        let over = refused(Reason::RunEnded);
+        assert_eq!((over.status.as_u16(), over.code), (403, "RunEnded"));
         assert_eq!(over.retry_after, None);
     }
 }

@@ -16,18 +16,18 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
 
-    /// Where to serve the pods of runs, as IP:PORT or :PORT.
+    /// Address for the pods of runs, as IP:PORT or :PORT.
     #[arg(long, default_value = ":8443", value_name = "ADDRESS")]
     pub(crate) listen: Address,
 
-    /// Where to serve /healthz, /readyz and /metrics, as IP:PORT or :PORT; 0 for nowhere.
+    /// Address of /healthz, /readyz and /metrics, as IP:PORT or :PORT; 0 for none.
     #[arg(long, default_value = ":8081", value_name = "ADDRESS")]
     pub(crate) health_probe_bind_address: Address,
 }
 
 /// Returns the names and addresses for which the broker's certificate is valid, in oz's namespace.
 pub(crate) fn certificate_names(config: &OzConfiguration, namespace: &str) -> Vec<String> {
-    let name = config.installation.of(Component::Broker.name());
+    let name = config.installation.component_name(Component::Broker.name());
     let service = [
         format!("{name}.{namespace}.svc"),
         format!("{name}.{namespace}.svc.cluster.local"),

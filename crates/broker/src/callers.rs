@@ -11,8 +11,8 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use oz_api::Requester;
+use oz_api::harness::wire::{PROXY_AUDIENCE, REPORTER_AUDIENCE};
 use oz_runs::caller::{self, Caller, Reason, Refusal};
-use oz_runs::pod::BROKER_AUDIENCE;
 use oz_runtime::{CallError, Clock, within};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
@@ -124,7 +124,7 @@ impl Callers {
         }
         let wait = self.strangers.wait(&address, Instant::now());
         if !wait.is_zero() {
-            let what = "too many tokens that are no pod's come from this address";
+            let what = "too many tokens without a pod come from this address";
             return Err(Unknown::Failed(Refused::too_often(what, wait)));
         }
         let answer = self.ask(token).await.map_err(Unknown::Failed)?;
@@ -155,19 +155,23 @@ impl Callers {
         let turn = tokio::time::timeout(REVIEW_WAIT, self.turns.acquire()).await;
         let Ok(Ok(_turn)) = turn else {
             return Err(Refused::busy(
-                "too many pods call for the first time at once",
+                "too many pods send their first request at once",
             ));
         };
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: Some(token.to_owned()),
-                audiences: Some(vec![BROKER_AUDIENCE.to_owned()]),
+                audiences: Some(
+                    [REPORTER_AUDIENCE, PROXY_AUDIENCE]
+                        .map(str::to_owned)
+                        .to_vec(),
+                ),
             },
             ..TokenReview::default()
         };
         let parameters = PostParams::default();
         let asked = self.reviews.create(&parameters, &review);
-        let what = || "failed to have the API server review the token".to_owned();
+        let what = || "failed to review the token by the API server".to_owned();
         let answer: Result<TokenReview, CallError> = within(asked, what).await;
         let status = match answer {
             Ok(review) => review.status.unwrap_or_default(),

@@ -8,7 +8,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use oz_api::harness::RunPhase;
-use oz_api::labels::{OWNER_KIND, OWNER_UID, VOUCHER};
+use oz_api::labels::{GRANT, OWNER_KIND, OWNER_UID, VOUCHER};
 use oz_runs::objects::RECENT_EVENTS;
 use serde::{Deserialize, Deserializer};
 
@@ -34,7 +34,7 @@ impl<K> Lean<K> {
             owners.shrink_to_fit();
         }
         if let Some(all) = &mut metadata.annotations {
-            all.retain(|name, _| [RECENT_EVENTS, VOUCHER].contains(&name.as_str()));
+            all.retain(|name, _| [RECENT_EVENTS, VOUCHER, GRANT].contains(&name.as_str()));
         }
         if let Some(all) = &mut metadata.labels {
             all.retain(|name, _| [OWNER_UID, OWNER_KIND].contains(&name.as_str()));

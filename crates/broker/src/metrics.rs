@@ -5,6 +5,7 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
@@ -24,6 +25,12 @@ struct OutcomeLabels {
     outcome: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EgressLabels {
+    decision: &'static str,
+    reason: &'static str,
+}
+
 fn durations() -> Histogram {
     Histogram::new([
         0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0,
@@ -37,6 +44,10 @@ pub(crate) struct Metrics {
     duration: Family<RouteLabels, Histogram, fn() -> Histogram>,
     writes: Family<OutcomeLabels, Counter>,
     reviews: Family<OutcomeLabels, Counter>,
+    lends: Family<OutcomeLabels, Counter>,
+    held: Gauge,
+    egress: Family<EgressLabels, Counter>,
+    egress_writes: Family<OutcomeLabels, Counter>,
 }
 
 impl Metrics {
@@ -46,16 +57,20 @@ impl Metrics {
             duration: Family::new_with_constructor(durations as fn() -> Histogram),
             writes: Family::default(),
             reviews: Family::default(),
+            lends: Family::default(),
+            held: Gauge::default(),
+            egress: Family::default(),
+            egress_writes: Family::default(),
         };
         let registry = registry.sub_registry_with_prefix("oz_broker");
         registry.register(
             "requests",
-            "Requests of the pods of runs, by route and by the code of the answer",
+            "Requests of the pods of runs, by route and by the code of the response",
             metrics.requests.clone(),
         );
         registry.register_with_unit(
             "request_duration",
-            "Time from request to answer",
+            "Time from request to response",
             Unit::Seconds,
             metrics.duration.clone(),
         );
@@ -66,8 +81,28 @@ impl Metrics {
         );
         registry.register(
             "token_reviews",
-            "Tokens that the API server was asked about",
+            "Tokens that the API server reviewed",
             metrics.reviews.clone(),
+        );
+        registry.register(
+            "credential_requests",
+            "Requests for credentials, by the outcome: Lent, or the code of the denial",
+            metrics.lends.clone(),
+        );
+        registry.register(
+            "grant_long_polls",
+            "Requests for grants that wait for a change",
+            metrics.held.clone(),
+        );
+        registry.register(
+            "egress",
+            "Connections that proxies reported, by decision and reason",
+            metrics.egress.clone(),
+        );
+        registry.register(
+            "egress_writes",
+            "Writes of reported destinations into the status of runs",
+            metrics.egress_writes.clone(),
         );
         metrics
     }
@@ -82,6 +117,25 @@ impl Metrics {
     pub(crate) fn wrote(&self, outcome: &'static str) {
         let labels = OutcomeLabels { outcome };
         self.writes.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn wrote_egress(&self, outcome: &'static str) {
+        let labels = OutcomeLabels { outcome };
+        self.egress_writes.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn lent(&self, outcome: &'static str) {
+        let labels = OutcomeLabels { outcome };
+        self.lends.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn held(&self, requests: usize) {
+        self.held.set(i64::try_from(requests).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn egress(&self, decision: &'static str, reason: &'static str, count: u64) {
+        let labels = EgressLabels { decision, reason };
+        self.egress.get_or_create(&labels).inc_by(count);
     }
 
     pub(crate) fn reviewed(&self, outcome: &'static str) {

@@ -5,91 +5,81 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, HttpBody as _};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use oz_admission::Peer;
 use oz_api::Requester;
-use oz_api::harness::wire::{MAX_BODY, REPORT_PATH, RUN_PATH, Report, RunAnswer};
+use oz_api::harness::wire::{
+    CREDENTIAL_PATH, GRANTS_PATH, REPORT_PATH, RUN_PATH, Report, RunAnswer,
+};
 use oz_audit::Trail;
-use oz_runs::caller::{self, Caller, MAX_RECENT_EVENTS, Reason, Standing};
+use oz_runs::caller::{self, Audience, Caller, MAX_RECENT_EVENTS, Reason, RunState};
 use oz_runs::objects::KIND;
 use oz_runs::report::cleaned;
 use oz_runtime::Clock;
 use oz_trail::{Action, Decision, PodRef, Record, RequestRef};
-use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::answer::{Refused, json};
-use crate::buckets::Buckets;
 use crate::callers::{Callers, Unknown};
+use crate::limits::{Limits, receive, room};
 use crate::metrics::Metrics;
+use crate::policies::Policies;
+use crate::polls::Polls;
 use crate::reports::Reports;
 use crate::runs::{Run, Runs};
-use crate::write::Applied;
-
-/// The number of requests of a pod, and of a run, in a second and at once.
-const RATE: (u32, u32) = (5, 10);
-/// The maximum number of pods, and of runs, with a separate limit.
-const BUCKETS: usize = 8_192;
-/// The maximum number of prompts and of bodies in memory, and the maximum time that a request waits for one of these
-/// places.
-const PROMPTS: usize = 4;
-const BODIES: usize = 32;
-const ROOM_WAIT: Duration = Duration::from_secs(5);
-/// The maximum time to receive a body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::secrets::Secrets;
+use crate::write::{Applied, AppliedEgress};
 
 /// The state of the HTTP server.
 pub(crate) struct Broker {
     pub(crate) callers: Callers,
     pub(crate) runs: Runs,
+    pub(crate) policies: Policies,
+    pub(crate) polls: Arc<Polls>,
+    pub(crate) secrets: Arc<Secrets>,
     pub(crate) reports: Arc<Reports<Applied>>,
+    pub(crate) egress: Arc<Reports<AppliedEgress>>,
+    /// The certificate authorities (PEM) that proxies trust in addition to the public ones.
+    pub(crate) certificates: String,
+    /// The namespace of oz.
+    pub(crate) namespace: String,
+    /// Cancelled when the process ends: held requests are answered at once.
+    pub(crate) stop: CancellationToken,
     pub(crate) limits: Limits,
     pub(crate) trail: Trail,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
 }
 
-/// The rate limits and the memory limits.
-pub(crate) struct Limits {
-    pods: Buckets<String>,
-    runs: Buckets<String>,
-    prompts: Semaphore,
-    bodies: Semaphore,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            pods: Buckets::new(RATE.0, RATE.1, BUCKETS),
-            runs: Buckets::new(RATE.0, RATE.1, BUCKETS),
-            prompts: Semaphore::new(PROMPTS),
-            bodies: Semaphore::new(BODIES),
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Run,
     Report,
+    Grants,
+    Credential,
 }
 
 impl Route {
-    fn of(method: &Method, path: &str) -> Result<Self, Refused> {
+    fn from_request(method: &Method, path: &str) -> Result<Self, Refused> {
         let (route, expected) = match path {
             RUN_PATH => (Self::Run, Method::GET),
             REPORT_PATH => (Self::Report, Method::POST),
+            GRANTS_PATH => (Self::Grants, Method::GET),
+            CREDENTIAL_PATH => (Self::Credential, Method::POST),
             _ => {
-                let message = format!("there is nothing here; ask for {RUN_PATH} or {REPORT_PATH}");
+                let message = format!(
+                    "there is no such path; use {RUN_PATH}, {REPORT_PATH}, {GRANTS_PATH} or \
+                        {CREDENTIAL_PATH}"
+                );
                 return Err(Refused::new(StatusCode::NOT_FOUND, "NotFound", message));
             }
         };
         if *method == expected {
             return Ok(route);
         }
-        let message = format!("{path} is asked for with {expected}");
+        let message = format!("{path} requires {expected}");
         Err(Refused::new(
             StatusCode::METHOD_NOT_ALLOWED,
             "MethodNotAllowed",
@@ -101,6 +91,17 @@ impl Route {
         match self {
             Self::Run => "run",
             Self::Report => "report",
+            Self::Grants => "grants",
+            Self::Credential => "credential",
+        }
+    }
+
+    /// Returns the audience of the token that the route requires; `None` for either.
+    const fn audience(self) -> Option<Audience> {
+        match self {
+            Self::Run => Some(Audience::Reporter),
+            Self::Report => None,
+            Self::Grants | Self::Credential => Some(Audience::Proxy),
         }
     }
 }
@@ -113,7 +114,7 @@ pub(crate) fn router(broker: Arc<Broker>) -> Router {
 async fn answer(State(broker): State<Arc<Broker>>, request: Request) -> Response<Body> {
     let (began, version) = (Instant::now(), request.version());
     let peer = request.extensions().get::<Arc<Peer>>().cloned();
-    let route = Route::of(request.method(), request.uri().path());
+    let route = Route::from_request(request.method(), request.uri().path());
     let answer = match &route {
         Ok(route) => broker.answer(*route, request, peer.as_deref()).await,
         Err(refused) => Err(refused.clone()),
@@ -146,21 +147,38 @@ impl Broker {
         request: Request,
         peer: Option<&Peer>,
     ) -> Result<Response<Body>, Refused> {
-        let (caller, run) = self.whose(request.headers(), peer).await?;
+        let (caller, run) = self.whose(route, request.headers(), peer).await?;
         if let Some(peer) = peer {
             peer.has_shown_the_key();
         }
-        let taken = self.limits.runs.take(&run.name.uid, Instant::now());
-        taken.map_err(|wait| Refused::too_often("the run's pods ask too often", wait))?;
+        let rates = self.limits.rates(&caller);
+        let taken = rates.runs.take(&run.name.uid, Instant::now());
+        taken
+            .map_err(|wait| self.limited(&caller, "the run's pods send too many requests", wait))?;
         match route {
             Route::Run => self.prompt(&caller, &run).await,
-            Route::Report => self.report(&run, request).await,
+            Route::Report => self.report(&caller, &run, request).await,
+            Route::Grants => {
+                let query = request.uri().query().map(ToOwned::to_owned);
+                // A request that is held for some time keeps no headers.
+                drop(request);
+                self.grants(&caller, run, query.as_deref()).await
+            }
+            Route::Credential => {
+                let body = {
+                    let _room = room(&self.limits.bodies).await?;
+                    receive(request.into_body()).await?
+                };
+                let _room = room(&self.limits.lends).await?;
+                self.credential(&caller, &run, &body).await
+            }
         }
     }
 
     /// Returns the pod and the run of a request. Only the token decides; other content of the request does not.
     async fn whose(
         &self,
+        route: Route,
         headers: &HeaderMap,
         peer: Option<&Peer>,
     ) -> Result<(Arc<Caller>, Run), Refused> {
@@ -168,7 +186,8 @@ impl Broker {
             return Err(Refused::new(
                 StatusCode::UNAUTHORIZED,
                 Reason::Unauthenticated.into(),
-                "there is no token; send that which is mounted in the pod, as Authorization: Bearer",
+                "there is no token; send the token that is mounted in the pod, as Authorization: \
+                    Bearer",
             ));
         };
         let address = peer.map_or([0, 0, 0, 0].into(), Peer::address);
@@ -184,8 +203,15 @@ impl Broker {
             }
         };
         // The limit applies before any further call, and so also to pods that belong to no run.
-        let taken = self.limits.pods.take(&caller.uid, Instant::now());
-        taken.map_err(|wait| Refused::too_often("the pod asks too often", wait))?;
+        let taken = self
+            .limits
+            .rates(&caller)
+            .pods
+            .take(&caller.uid, Instant::now());
+        taken.map_err(|wait| self.limited(&caller, "the pod sends too many requests", wait))?;
+        if let Some(audience) = route.audience() {
+            self.require(&caller, audience)?;
+        }
         match self.runs.find(&caller).await {
             Ok(run) => Ok((caller, run)),
             Err(refused) => {
@@ -197,11 +223,29 @@ impl Broker {
         }
     }
 
+    /// Refuses a request beyond a rate, and records it if it is of a proxy.
+    fn limited(&self, caller: &Caller, what: &str, wait: Duration) -> Refused {
+        let refused = Refused::too_often(what, wait);
+        if caller.audience == Audience::Proxy {
+            self.record(caller.user.clone(), Some(caller), &refused);
+        }
+        refused
+    }
+
+    /// Checks that the token is for a container, and records a request that is not.
+    fn require(&self, caller: &Caller, audience: Audience) -> Result<(), Refused> {
+        caller::meant_for(caller, audience).map_err(|refusal| {
+            let refused = Refused::from(refusal);
+            self.record(caller.user.clone(), Some(caller), &refused);
+            refused
+        })
+    }
+
     async fn prompt(&self, caller: &Caller, run: &Run) -> Result<Response<Body>, Refused> {
         let over = || Refused::from(caller::run_over(caller, &run.name.name));
         let found = match run.standing {
-            Standing::Ending => Err(over()),
-            Standing::Live => {
+            RunState::Ending => Err(over()),
+            RunState::Live => {
                 let _room = room(&self.limits.prompts).await?;
                 self.runs.prompt(caller, &run.name).await
             }
@@ -217,28 +261,47 @@ impl Broker {
         }
     }
 
-    /// Accepts a report. The events are written soon, and the response does not wait for the write. A pod of a run that
-    /// is over may report too, as long as the pod exists: only the events are written.
-    async fn report(&self, run: &Run, request: Request) -> Result<Response<Body>, Refused> {
+    /// Accepts a report. The events are written soon, and the response does not wait for the write. A pod of a run
+    /// that has ended may report too, as long as the pod exists: only the events are written.
+    async fn report(
+        &self,
+        caller: &Caller,
+        run: &Run,
+        request: Request,
+    ) -> Result<Response<Body>, Refused> {
         let _room = room(&self.limits.bodies).await?;
         let body = receive(request.into_body()).await?;
         let report: Report = serde_json::from_slice(&body).map_err(|error| {
             let message = format!(
-                "the body is no report: {error}; send {{\"events\": [{{\"schemaVersion\", \"ts\", \"type\", \
-                 \"summary\", \"fields\"}}]}}"
+                "the body is not a report: {error}; send {{\"events\": [{{\"schemaVersion\", \
+                 \"ts\", \"type\", \"summary\", \"fields\"}}]}}, or {{\"egress\": [{{\"host\", \
+                 \"port\", \"granted\", \"refused\"}}]}}"
             );
             Refused::new(StatusCode::BAD_REQUEST, "BadReport", message)
         })?;
         drop(body);
+        if !report.events.is_empty() {
+            self.require(caller, Audience::Reporter)?;
+        }
+        if !report.egress.is_empty() {
+            self.require(caller, Audience::Proxy)?;
+        }
+        match caller.audience {
+            Audience::Reporter => self.events(run, report)?,
+            Audience::Proxy => self.egress(caller, run, report.egress)?,
+        }
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
+    }
+
+    fn events(&self, run: &Run, report: Report) -> Result<(), Refused> {
         let events = cleaned(report.events, run.recent_events.min(MAX_RECENT_EVENTS));
         let events = serde_json::value::to_raw_value(&events).map_err(|error| {
             let message = format!("failed to write the events as JSON: {error}");
             Refused::new(StatusCode::BAD_REQUEST, "BadReport", message)
         })?;
-        self.reports.put(&run.name, events)?;
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(response)
+        self.reports.put(&run.name, events)
     }
 
     /// Records a refusal of a user that the API server authenticated. The refusal does not depend on the record and
@@ -279,42 +342,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-async fn room(places: &Semaphore) -> Result<tokio::sync::SemaphorePermit<'_>, Refused> {
-    let room = tokio::time::timeout(ROOM_WAIT, places.acquire()).await;
-    match room {
-        Ok(Ok(permit)) => Ok(permit),
-        _ => Err(Refused::busy("too many others are being answered")),
-    }
-}
-
-async fn receive(body: Body) -> Result<axum::body::Bytes, Refused> {
-    let too_large = || {
-        let message = format!("the body is larger than {MAX_BODY} bytes: report fewer events");
-        Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "TooLarge", message)
-    };
-    // By the length in the header, before the body is read.
-    if body.size_hint().lower() > MAX_BODY as u64 {
-        return Err(too_large());
-    }
-    let whole = Limited::new(body, MAX_BODY).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, whole).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(error)) => {
-            let message = format!("failed to receive the body: {error}");
-            Err(Refused::new(StatusCode::BAD_REQUEST, "BrokenBody", message))
-        }
-        Err(_elapsed) => {
-            let message = "the body took too long to come in";
-            Err(Refused::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "SlowBody",
-                message,
-            ))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,13 +351,17 @@ mod tests {
         for (method, path, expected) in [
             (Method::GET, "/v1/run", Ok(Route::Run)),
             (Method::POST, "/v1/report", Ok(Route::Report)),
+            (Method::GET, "/v1/grants", Ok(Route::Grants)),
+            (Method::POST, "/v1/grants", Err("MethodNotAllowed")),
+            (Method::POST, "/v1/credential", Ok(Route::Credential)),
+            (Method::GET, "/v1/credential", Err("MethodNotAllowed")),
             (Method::POST, "/v1/run", Err("MethodNotAllowed")),
             (Method::GET, "/v1/report", Err("MethodNotAllowed")),
             (Method::GET, "/v1/run/", Err("NotFound")),
             (Method::GET, "/v1/runs/team/hello/prompts", Err("NotFound")),
             (Method::GET, "/", Err("NotFound")),
         ] {
-            let route = Route::of(&method, path).map_err(|refused| refused.code);
+            let route = Route::from_request(&method, path).map_err(|refused| refused.code);
             assert_eq!(route, expected, "{method} {path}");
         }
     }
@@ -348,13 +379,5 @@ mod tests {
             assert_eq!(of(none), None, "{none}");
         }
         assert_eq!(bearer(&HeaderMap::new()), None);
-    }
-
-    #[tokio::test]
-    async fn a_body_is_bounded_whether_its_length_is_known_or_not() {
-        let whole = receive(Body::from(vec![b' '; MAX_BODY])).await;
-        assert_eq!(whole.unwrap().len(), MAX_BODY);
-        let long = receive(Body::from(vec![b' '; MAX_BODY + 1])).await;
-        assert_eq!(long.unwrap_err().status, StatusCode::PAYLOAD_TOO_LARGE);
     }
 }

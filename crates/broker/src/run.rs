@@ -8,17 +8,22 @@ use anyhow::{Context, bail};
 use oz_admission::{CertPolicy, Clients, Limits as ServerLimits, TlsService};
 use oz_api::names::{self, REGISTRATION};
 use oz_audit::{AuditKeyWatch, KeyRotation, Trail};
-use oz_config::{Component, ConfigWatch, Loaded};
+use oz_config::{Component, ConfigWatch, Loaded, OzConfiguration};
 use oz_runtime::Who::Everyone;
 use oz_runtime::{ClockAlarm, Listen, Runtime, Warnings, shutdown_on_signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::args::{Args, certificate_names};
 use crate::callers::Callers;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::policies::Policies;
+use crate::polls::Polls;
 use crate::reports::Reports;
-use crate::routes::{Broker, Limits, router};
+use crate::routes::{Broker, router};
 use crate::runs::Runs;
-use crate::write::Applied;
+use crate::secrets::Secrets;
+use crate::write::{Applied, AppliedEgress};
 
 /// The time for which a replaced authority stays valid: longer than the longest run that started before the
 /// replacement. The replacement occurs once in years.
@@ -31,7 +36,10 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let (common, config) = (&args.common, &loaded.configuration);
     let Some(listener) = args.listen.0.map(bind).transpose()? else {
-        bail!("failed to start: --listen says nowhere, but the pods of runs must reach the broker");
+        bail!(
+            "failed to start: --listen names no address, but the pods of runs must reach the \
+            broker"
+        );
     };
     let port = listener.local_addr()?.port();
     let (client, clock) = oz_runtime::client(common.config(names::BROKER).await?)?;
@@ -48,17 +56,14 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
 
     let mut runtime = Runtime::new(REGISTRATION, client.clone(), clock.clone());
     trail.register(&mut runtime.registry());
-    let metrics = Metrics::new(&mut runtime.registry());
-    let reports = Arc::new(Reports::new(Applied(client.clone()), metrics.clone()));
-    let broker = Broker {
-        callers: Callers::new(client.clone(), Arc::new(clock.clone()), metrics.clone()),
-        runs: Runs::new(client.clone(), runtime.feeds(), namespace),
-        reports: Arc::clone(&reports),
-        limits: Limits::default(),
-        trail: trail.clone(),
-        clock: Arc::new(clock.clone()),
-        metrics,
-    };
+    let broker = Arc::new(broker(
+        &mut runtime,
+        &trail,
+        config,
+        namespace,
+        shutdown.clone(),
+    ));
+    let _subscriptions = broker.subscribe();
     let warnings = Warnings::new(client, REGISTRATION, namespace, replica);
     let audit_key = AuditKeyWatch {
         trail: trail.clone(),
@@ -71,14 +76,8 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
         .task("configuration watch", Everyone, config_watch)
         .task("audit key watch", Everyone, audit_key)
         .task("audit key rotation", Everyone, audit_rotation)
-        .task("clock alarm", Everyone, clock_alarm)
-        .service("reports", Everyone, move |stop| {
-            let reports = Arc::clone(&reports);
-            async move {
-                reports.run(stop).await;
-                Ok(())
-            }
-        });
+        .task("clock alarm", Everyone, clock_alarm);
+    writers(&mut runtime, &broker);
     let mut probes = None;
     if let Some(address) = args.health_probe_bind_address.0 {
         let listener = bind(address)?;
@@ -94,7 +93,7 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
         limits: server_limits(),
         drain: config.harness.broker.drain.wait(),
         listener,
-        router: router(Arc::new(broker)),
+        router: router(broker),
         clients: Clients::Any,
     };
     let shown = probes.map(tracing::field::display);
@@ -102,6 +101,67 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let ended = service.run(runtime, shutdown.cancelled_owned()).await;
     trail.close().await;
     Ok(ended?)
+}
+
+/// Creates the state of the server, with its watches.
+fn broker(
+    runtime: &mut Runtime,
+    trail: &Trail,
+    config: &OzConfiguration,
+    namespace: &str,
+    stop: CancellationToken,
+) -> Broker {
+    let (client, clock) = (runtime.client().clone(), Arc::clone(runtime.clock()));
+    let metrics = Metrics::new(&mut runtime.registry());
+    let events = Applied(client.clone());
+    let egress = AppliedEgress {
+        client: client.clone(),
+        clock: Arc::clone(&clock),
+    };
+    Broker {
+        callers: Callers::new(client.clone(), Arc::clone(&clock), metrics.clone()),
+        runs: Runs::new(client.clone(), runtime.feeds(), namespace),
+        policies: Policies::new(runtime.feeds(), namespace),
+        polls: Arc::new(Polls::new(metrics.clone())),
+        secrets: Arc::new(Secrets::new(client)),
+        reports: Arc::new(Reports::new(events, metrics.clone(), Metrics::wrote)),
+        egress: Arc::new(Reports::new(egress, metrics.clone(), Metrics::wrote_egress)),
+        certificates: config.harness.upstream_ca.clone(),
+        namespace: namespace.to_owned(),
+        stop,
+        limits: Limits::default(),
+        trail: trail.clone(),
+        clock,
+        metrics,
+    }
+}
+
+/// Adds the tasks that write reports, and that read the versions of Secrets.
+fn writers(runtime: &mut Runtime, broker: &Arc<Broker>) {
+    let (reports, egress) = (Arc::clone(&broker.reports), Arc::clone(&broker.egress));
+    let (secrets, polls) = (Arc::clone(&broker.secrets), Arc::clone(&broker.polls));
+    runtime
+        .service("reports", Everyone, move |stop| {
+            let reports = Arc::clone(&reports);
+            async move {
+                reports.run(stop).await;
+                Ok(())
+            }
+        })
+        .service("reports of egress", Everyone, move |stop| {
+            let egress = Arc::clone(&egress);
+            async move {
+                egress.run(stop).await;
+                Ok(())
+            }
+        })
+        .service("versions of Secrets", Everyone, move |stop| {
+            let (secrets, polls) = (Arc::clone(&secrets), Arc::clone(&polls));
+            async move {
+                secrets.run(polls, stop).await;
+                Ok(())
+            }
+        });
 }
 
 /// Returns the certificate policy. A pod receives the trusted certificates when it is created, and no later ones.

@@ -36,25 +36,25 @@ pub enum CelError {
     #[error("time is up")]
     TimeIsUp,
     /// The value of an access policy or of a condition is no boolean.
-    #[error("it gives no true or false")]
+    #[error("the expression does not return true or false")]
     NotBoolean,
     /// The value of `accept` is no boolean.
-    #[error("accept gives no true or false")]
+    #[error("accept does not return true or false")]
     AcceptNotBoolean,
     /// The value of an expression that a user writes is no boolean.
-    #[error("must give true or false")]
+    #[error("must return true or false")]
     MustBeBoolean,
     /// The variables are too large.
     #[error(
-        "what it is asked about comes to {size} bytes, of which {MAX_BYTES} are looked at: the groups of \
-         whoever asks, or labels and annotations, are too many"
+        "the variables of the expression have {size} bytes, and the maximum is {MAX_BYTES}: the \
+         groups of the requester, or the labels and annotations, are too many"
     )]
     TooLarge {
         /// Size of the variables, in bytes.
         size: usize,
     },
     /// A text is no regular expression, or one that is too large.
-    #[error("{pattern} is no regular expression: {error}")]
+    #[error("{pattern} is not a regular expression: {error}")]
     Pattern {
         /// Text of the regular expression.
         pattern: String,
@@ -76,16 +76,16 @@ pub enum CelError {
         line: String,
     },
     /// CEL has no such duration.
-    #[error("a length of time has no end")]
+    #[error("a duration is infinite")]
     Endless,
     /// The thread of the evaluation could not be started.
-    #[error("no thread for it: {error}")]
+    #[error("failed to start its thread: {error}")]
     NoThread {
         /// Error of the operating system.
         error: String,
     },
     /// The evaluation took too long.
-    #[error("no answer within {patience:?}")]
+    #[error("no response within {patience:?}")]
     NoAnswer {
         /// Time for which it was awaited.
         patience: Duration,
@@ -101,19 +101,19 @@ pub enum UnknownName {
     /// The type does not exist.
     #[error("there is no type {name}")]
     Type {
-        /// Its name.
+        /// The name in the expression.
         name: String,
     },
     /// The function does not exist.
     #[error("there is no function {name}")]
     Function {
-        /// Its name.
+        /// The name in the expression.
         name: String,
     },
     /// The variable does not exist.
     #[error("there is no variable {name} (there are {})", known.join(", "))]
     Variable {
-        /// Its name.
+        /// The name in the expression.
         name: String,
         /// Names of the variables that exist.
         known: Vec<String>,

@@ -72,7 +72,11 @@ type Compiled = Result<Expression, CelError>;
 impl Expressions {
     /// Returns the expression of a text. The same text has the same large variables wherever it is compiled.
     #[must_use]
-    pub fn of(&self, text: &str, compile: impl FnOnce(&str) -> Compiled) -> Arc<Compiled> {
+    pub fn get_or_compile(
+        &self,
+        text: &str,
+        compile: impl FnOnce(&str) -> Compiled,
+    ) -> Arc<Compiled> {
         let known = || self.0.lock();
         let found = known().get(text).cloned();
         found.unwrap_or_else(|| {

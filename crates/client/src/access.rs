@@ -46,8 +46,10 @@ impl From<AccessError> for Failure {
     fn from(error: AccessError) -> Self {
         match error {
             AccessError::Request(failure) => failure,
-            error @ AccessError::NoPod(_) => Self::new(error.to_string())
-                .next("the cluster runs another oz than ozctl knows: `ozctl doctor` tells"),
+            error @ AccessError::NoPod(_) => Self::new(error.to_string()).next(
+                "the cluster runs another version of oz than ozctl supports: `ozctl doctor` \
+                    compares them",
+            ),
         }
     }
 }
@@ -101,7 +103,7 @@ impl Access {
         let found: R = found
             .await
             .map_err(|failure| match failure.is_not_found() {
-                true => failure.next("`ozctl requests` lists those that are there"),
+                true => failure.next("`ozctl requests` lists the existing requests"),
                 false => failure,
             })?;
         let status = request::status(&found);
@@ -109,7 +111,7 @@ impl Access {
             return Err(request::over(name, &status).into());
         }
         let container = container.map(str::to_owned);
-        let container = container.or_else(|| Ask::of(&found).container);
+        let container = container.or_else(|| Ask::from_request(&found).container);
         let clock = Clock::of_server(cluster).await;
         Self::new(name, status, container, clock)
     }

@@ -12,7 +12,9 @@ use oz_api::{
     AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovedKind, Phase,
     Requester, labels,
 };
-use oz_core::access::approval::{Asked, Candidate, is_about, is_same_person, may_approve};
+use oz_core::access::approval::{
+    ApprovalRequest, Candidate, is_about, is_same_person, may_approve,
+};
 use oz_core::access::{policy, stamp};
 use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::transient::{self, Closes};
@@ -101,18 +103,23 @@ pub async fn waiting<R: AccessRequest>(
     let mine = requests.iter().filter_map(|request| {
         let name = request.terms().template.to_owned();
         let template = templates.get(&(request.namespace(), name))?;
-        of(request, template, &read)
+        find_waiting(request, template, &read)
     });
     Ok(mine.collect())
 }
 
 /// Returns the entry of a request, if it waits and `me` may approve it.
-fn of<R: AccessRequest>(request: &R, template: &R::Template, read: &Read<'_>) -> Option<Waiting> {
-    let judgement = stamp::told(request.meta()).and_then(|stamp| stamp.judgement);
+fn find_waiting<R: AccessRequest>(
+    request: &R,
+    template: &R::Template,
+    read: &Read<'_>,
+) -> Option<Waiting> {
+    let judgement = stamp::parse_unverified(request.meta()).and_then(|stamp| stamp.judgement);
     let config = policy::approval(judgement.as_ref(), template)?;
     let who = requester(request)?;
     let candidate = request.stored().ok()?.candidate();
-    let asked = Asked::of(&candidate, &who, &template.spec_digest(), &config)?;
+    let asked =
+        ApprovalRequest::from_candidate(&candidate, &who, &template.spec_digest(), &config)?;
     let open = may_approve(&asked, read.me) && !is_same_person(&who, read.me);
     if !open || read.is_answered(&candidate) {
         return None;
@@ -168,7 +175,7 @@ pub async fn waiting_bindings<K: transient::Kind>(
             let view = binding.view();
             view.status
                 .is_none_or(|status| status.phase == Phase::Pending)
-                && policy::told(view.metadata)
+                && policy::requires_approval(view.metadata)
                 && view.metadata.deletion_timestamp.is_none()
         })
         .collect();
@@ -201,7 +208,7 @@ fn of_binding<K: transient::Kind>(
     read: &Read<'_>,
 ) -> Option<Waiting> {
     let view = binding.stored().ok()?;
-    let stamp = stamp::told(view.metadata)?;
+    let stamp = stamp::parse_unverified(view.metadata)?;
     let config = policy::rules(stamp.judgement.as_ref())?;
     let asked = view.asked(own_namespace, &stamp.requester, &config)?;
     let candidate = view.candidate(own_namespace);
@@ -253,7 +260,7 @@ pub async fn answer(
     let parameters = PostParams::default();
     let created = cluster.answer(api.create(&parameters, &object)).await;
     created.map_err(|failure: Failure| match failure.is_forbidden() {
-        true => failure.next("`ozctl approvals` lists what waits for you"),
+        true => failure.next("`ozctl approvals` lists the requests that wait for your approval"),
         false => failure,
     })
 }

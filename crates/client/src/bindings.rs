@@ -45,17 +45,17 @@ pub enum BindError {
     /// The prefix of the name is invalid.
     #[error(transparent)]
     Prefix(Failure),
-    /// The word names no role.
-    #[error("{0} is no role")]
+    /// The text does not name a role.
+    #[error("{0} is not a role")]
     Role(String),
-    /// The word names no service account.
-    #[error("{0} is no NAMESPACE:NAME of a service account")]
+    /// The text does not name a service account.
+    #[error("{0} is not NAMESPACE:NAME of a service account")]
     ServiceAccount(String),
-    /// There is no subject.
-    #[error("nobody is to be bound")]
+    /// The request has no subject.
+    #[error("the binding has no subject")]
     Nobody,
     /// The content is not the content of a transient binding.
-    #[error("failed to put the request together: {0}")]
+    #[error("failed to create the request: {0}")]
     Content(serde_json::Error),
     /// The binding was denied, or ended.
     #[error("{role} is not bound ({phase}): {}", .why.as_deref().unwrap_or_default())]
@@ -74,7 +74,7 @@ impl From<BindError> for Failure {
         let next = match error {
             BindError::Prefix(failure) => return failure,
             BindError::Role(_) => "write NAME, clusterrole/NAME or role/NAME",
-            BindError::Nobody => "say who with --user, --group or --serviceaccount",
+            BindError::Nobody => "name a subject with --user, --group or --serviceaccount",
             error => return Self::new(error.to_string()),
         };
         Self::new(error.to_string()).next(next)
@@ -85,7 +85,7 @@ impl Ask<'_> {
     /// Returns the kind and the name of the role.
     ///
     /// # Errors
-    /// The word names no role.
+    /// The text does not name a role.
     pub fn role(&self) -> Result<(&'static str, &str), BindError> {
         match self.role.split_once('/') {
             None => Ok(("ClusterRole", self.role)),
@@ -226,7 +226,7 @@ impl<K: Kind> Bindings<'_, K> {
         Err(match retry.at_the_end() {
             Some(failure) => failure.during(&late),
             None => Failure::new(late).next(format!(
-                "`ozctl explain {}` says what it waits for",
+                "`ozctl explain {}` shows the cause",
                 Self::resource(name)
             )),
         })

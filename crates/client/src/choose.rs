@@ -5,12 +5,12 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use oz_api::{Operation, Requester};
-use oz_core::access::decide::{self, Ask as Asked};
+use oz_core::access::decide;
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
-use crate::target::{Target, Way, hands_out, leads};
+use crate::target::{PodChoice, Target, hands_out, leads};
 use crate::{names, request};
 
 /// The access that a user wants.
@@ -50,7 +50,7 @@ where
         names::checked(name)?;
         let found = cluster.answer(api.get(name)).await;
         vec![found.map_err(|failure| match failure.is_not_found() {
-            true => failure.next("`ozctl templates` lists those that are there"),
+            true => failure.next("`ozctl templates` lists the existing templates"),
             false => failure,
         })?]
     } else {
@@ -62,7 +62,7 @@ where
         listed.items
     };
     let kind = <R::Template as kube::Resource>::kind(&()).into_owned();
-    let leading: Vec<(R::Template, Way)> = all
+    let leading: Vec<(R::Template, PodChoice)> = all
         .into_iter()
         .filter_map(|template| leads(&template, query.target).map(|way| (template, way)))
         .collect();
@@ -79,8 +79,8 @@ where
     };
     let (template, way) = chosen.ok_or_else(|| Failure::new("no template was chosen"))?;
     let pod = match way {
-        Way::Any => None,
-        Way::Pod(name) => Some(name),
+        PodChoice::Any => None,
+        PodChoice::Pod(name) => Some(name),
     };
     Ok((template, pod))
 }
@@ -136,17 +136,17 @@ fn nothing_leads(
     let target = query.target;
     match named {
         Some(name) => Failure::new(format!(
-            "template {name} in namespace {namespace} does not lead to {target}"
+            "template {name} in namespace {namespace} does not grant access to {target}"
         ))
-        .next("`ozctl templates` lists what each leads to"),
+        .next("`ozctl templates` lists the target of each template"),
         None => Failure::new(format!(
-            "no {kind} in namespace {namespace} leads to {target}"
+            "no {kind} in namespace {namespace} grants access to {target}"
         ))
-        .next("`ozctl templates` lists what may be asked for; -n names another namespace"),
+        .next("`ozctl templates` lists the templates; -n selects another namespace"),
     }
 }
 
-fn nothing_fits<T: AccessTemplate>(query: &AccessQuery<'_>, unfit: &[(T, Way)]) -> Failure {
+fn nothing_fits<T: AccessTemplate>(query: &AccessQuery<'_>, unfit: &[(T, PodChoice)]) -> Failure {
     let container = query.container.map_or(String::new(), |container| {
         format!(" in container {container}")
     });
@@ -169,7 +169,7 @@ fn nothing_fits<T: AccessTemplate>(query: &AccessQuery<'_>, unfit: &[(T, Way)]) 
 }
 
 /// Returns the names, as many as fit into a message.
-fn some_of<T: AccessTemplate>(templates: &[(T, Way)]) -> String {
+fn some_of<T: AccessTemplate>(templates: &[(T, PodChoice)]) -> String {
     const SOME: usize = 10;
     let names = templates
         .iter()
@@ -190,7 +190,7 @@ pub async fn myself(cluster: &Cluster) -> Result<Requester> {
         .answer(reviews.create(&PostParams::default(), &question))
         .await?;
     let user = answer.status.and_then(|status| status.user_info);
-    let unknown = || Failure::new("the API server does not say who you are");
+    let unknown = || Failure::new("the API server returned no user");
     let user = user.ok_or_else(unknown)?;
     let username = user.username.ok_or_else(unknown)?;
     Ok(Requester {
@@ -203,14 +203,14 @@ pub async fn myself(cluster: &Cluster) -> Result<Requester> {
 async fn several<T: AccessTemplate>(
     cluster: &Cluster,
     query: &AccessQuery<'_>,
-    fitting: Vec<(T, Way)>,
+    fitting: Vec<(T, PodChoice)>,
     which: impl FnOnce(&[&T]) -> Option<Result<usize>>,
-) -> Result<Option<(T, Way)>> {
+) -> Result<Option<(T, PodChoice)>> {
     let me = myself(cluster).await?;
-    let ask = Asked {
+    let ask = decide::Ask {
         container: query.container,
         emergency: query.emergency,
-        ..Asked::default()
+        ..decide::Ask::default()
     };
     let mut denial = None;
     let mut mine = Vec::new();
@@ -233,7 +233,7 @@ async fn several<T: AccessTemplate>(
             Ok(mine.into_iter().nth(chosen))
         }
         None => Err(Failure::new(format!(
-            "several templates lead to {}: {}",
+            "several templates grant access to {}: {}",
             query.target,
             some_of(&mine)
         ))

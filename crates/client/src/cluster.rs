@@ -112,7 +112,7 @@ impl Cluster {
 
     /// Returns the API for objects of a kind of oz, in the chosen namespace if the kind is namespaced.
     pub fn objects<K: Kind>(&self) -> Api<DynamicObject> {
-        let (kind, client) = (Entry::of::<K>(), self.client.clone());
+        let (kind, client) = (Entry::from_type::<K>(), self.client.clone());
         match kind.namespaced {
             true => Api::namespaced_with(client, &self.namespace, &kind.resource),
             false => Api::all_with(client, &kind.resource),
@@ -191,8 +191,8 @@ impl Cluster {
         match tokio::time::timeout(limit, request).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(
-                Failure::new(format!("the API server did not answer within {limit:?}"))
-                    .next("try again, or give it longer with --request-timeout")
+                Failure::new(format!("the API server did not respond within {limit:?}"))
+                    .next("try again, or give a longer --request-timeout")
                     .passing(),
             ),
         }

@@ -78,10 +78,8 @@ impl Reading<'_> {
         match self.cluster.pages(api, parameters, LOOKED_AT).await {
             Ok((found, cut_short)) => {
                 if cut_short {
-                    self.gaps.insert(format!(
-                        "{title}: only the first {} were looked at",
-                        found.len()
-                    ));
+                    self.gaps
+                        .insert(format!("{title}: only the first {} were read", found.len()));
                 }
                 Ok(found)
             }
@@ -192,7 +190,7 @@ impl Reading<'_> {
         // The webhook admits these groups, and its flags may name others than those of the operator.
         let deployments = deployments.iter().flatten();
         for webhook in deployments.filter(|one| is_of_component(one, "webhook")) {
-            let read = Found::of(self.cluster, oz, webhook).await;
+            let read = Found::from_deployment(self.cluster, oz, webhook).await;
             let configured = self.configured(read);
             found.extend(
                 configured

@@ -9,8 +9,8 @@ use crate::exit::Exit;
 
 const CHECK_SERVER: &str = "check that the server of your kubeconfig is an API server, and that no \
                             proxy answers in its place: `kubectl config view --minify`";
-const LOG_IN: &str = "log in again with whatever gives you your kubeconfig's credentials";
-const UNKNOWN_KIND: &str = "the cluster does not know oz's kinds";
+const LOG_IN: &str = "log in again with the tool that provides your kubeconfig's credentials";
+const UNKNOWN_KIND: &str = "oz's CustomResourceDefinitions are not installed in the cluster";
 
 /// An error for a user at a terminal.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl From<kube::Error> for Failure {
                 unreachable(&error.to_string(), &chain(&error)).passing()
             }
             kube::Error::SerdeError(error) => Self::new(format!(
-                "the server's answer is none of Kubernetes' API: {error}"
+                "the response is not of the Kubernetes API: {error}"
             ))
             .next(CHECK_SERVER),
             error => Self::new(chain(&error)),
@@ -182,7 +182,7 @@ impl From<std::io::Error> for Failure {
 }
 
 fn unreachable(short: &str, long: &str) -> Failure {
-    let message = format!("failed to talk to the API server: {long}");
+    let message = format!("failed to connect to the API server: {long}");
     let failure = Failure::new(message);
     if long.contains("certificate") || short.contains("certificate") {
         return failure.next(
@@ -222,11 +222,11 @@ fn of_status(status: &Status) -> Failure {
 fn readable(text: &str, code: u16) -> (String, Option<String>) {
     if let Some((hook, said)) = of_admission(text) {
         let refused = match code {
-            500.. => format!("{hook} did not answer: {said}"),
+            500.. => format!("{hook} did not respond: {said}"),
             _ => said.to_owned(),
         };
         let next = (code >= 500)
-            .then(|| "oz's webhook seems to be down: `ozctl doctor` says what is wrong".to_owned());
+            .then(|| "oz's webhook may be down: `ozctl doctor` shows the cause".to_owned());
         return (refused, next);
     }
     if let Some(denial) = Denial::read(text) {
@@ -251,9 +251,9 @@ fn readable(text: &str, code: u16) -> (String, Option<String>) {
         );
     }
     match text.trim_start() {
-        "" => (format!("the API server answered {code}"), None),
+        "" => (format!("the API server responded {code}"), None),
         page if page.starts_with('<') => (
-            format!("the server answered {code} with a page that is not of Kubernetes' API"),
+            format!("the server responded {code} with a page that is not of the Kubernetes API"),
             Some(CHECK_SERVER.to_owned()),
         ),
         _ => (text.to_owned(), None),
@@ -327,8 +327,7 @@ impl<'a> Denial<'a> {
             ("accessrequestapprovals", _) => "oz-approve-access",
             ("accessreviews", _) => "oz-review-access",
             (resource, _) if resource.starts_with("pods") => {
-                return "ask for access first: `ozctl templates` says what may be asked for here"
-                    .to_owned();
+                return "request access first: `ozctl templates` lists the templates".to_owned();
             }
             _ => return "ask an administrator of the cluster for this right".to_owned(),
         };
@@ -401,7 +400,7 @@ mod tests {
                     failed to call webhook: connection refused";
         let (message, next) = readable(text, 500);
         assert!(
-            message.starts_with("mexecaccessrequest.kb.io did not answer"),
+            message.starts_with("mexecaccessrequest.kb.io did not respond"),
             "{message}"
         );
         assert!(next.unwrap().contains("ozctl doctor"));

@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 
 /// The next step in a failure of a user without permission.
 const WHO_MAY: &str =
-    "have somebody do it who has the ClusterRole oz-lock-access, and whom the lock does not name";
+    "have a user delete it who has the ClusterRole oz-lock-access, and is not locked by it";
 
 fn api(cluster: &Cluster) -> Api<AccessLock> {
     Api::all(cluster.client.clone())
@@ -41,7 +41,7 @@ pub async fn remove(cluster: &Cluster, name: &str) -> Result<AccessLock> {
     let api = api(cluster);
     let Some(lock) = cluster.find(&api, name).await? else {
         return Err(Failure::new(format!("no AccessLock {name}"))
-            .next("`ozctl locks` lists those that are there"));
+            .next("`ozctl locks` lists the existing locks"));
     };
     let parameters = DeleteParams::default();
     let removed = cluster.answer(api.delete(name, &parameters)).await;

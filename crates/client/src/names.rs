@@ -15,13 +15,13 @@ pub struct Named<'a> {
 
 impl<'a> Named<'a> {
     /// Parses the name of an object of one of the kinds of a role; `None` if the word names another kind.
-    pub fn of(word: &'a str, role: Role) -> Result<Option<Self>> {
+    pub fn parse(word: &'a str, role: Role) -> Result<Option<Self>> {
         let Some((kind, name)) = word.split_once('/') else {
             let (kind, name) = (None, checked(word)?);
             return Ok(Some(Self { kind, name }));
         };
         let name = checked(name)?;
-        let kind = kinds::named(kind).filter(|kind| kind.role == role);
+        let kind = kinds::find(kind).filter(|kind| kind.role == role);
         Ok(kind.map(|kind| Self {
             kind: Some(kind),
             name,
@@ -30,20 +30,21 @@ impl<'a> Named<'a> {
 
     /// Parses the name of a request.
     pub fn request(word: &'a str) -> Result<Self> {
-        Self::of(word, Role::Request)?.ok_or_else(|| {
+        Self::parse(word, Role::Request)?.ok_or_else(|| {
             let kind = word.split_once('/').map_or(word, |(kind, _)| kind);
-            Failure::new(format!("{word}: {kind} is no kind of request"))
+            Failure::new(format!("{word}: {kind} is not a kind of request"))
                 .next("write ear/NAME or par/NAME, or only the name")
         })
     }
 
     /// Parses the name of an object that can be revoked: a request or a transient binding.
     pub fn revocable(word: &'a str) -> Result<Self> {
-        match Self::of(word, Role::Binding)? {
+        match Self::parse(word, Role::Binding)? {
             Some(named) => Ok(named),
-            None => Self::of(word, Role::Request)?.ok_or_else(|| {
+            None => Self::parse(word, Role::Request)?.ok_or_else(|| {
                 let kind = word.split_once('/').map_or(word, |(kind, _)| kind);
-                let message = format!("{word}: {kind} is no kind of request or transient binding");
+                let message =
+                    format!("{word}: {kind} is not a kind of request or transient binding");
                 Failure::new(message)
                     .next("write ear/NAME, par/NAME, trb/NAME or tcrb/NAME, or only the name")
             }),
@@ -73,7 +74,7 @@ pub fn checked(name: &str) -> Result<&str> {
     let strange =
         |letter: char| letter.is_whitespace() || letter.is_control() || "/%?#\\".contains(letter);
     if name.is_empty() || name == "." || name == ".." || name.contains(strange) {
-        return Err(Failure::new(format!("{name:?} is no name"))
+        return Err(Failure::new(format!("{name:?} is not a valid name"))
             .next("names are of a-z, 0-9, - and ., as `kubectl get` shows them"));
     }
     Ok(name)

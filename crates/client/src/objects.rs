@@ -46,7 +46,7 @@ pub enum ObjectError {
     #[error(transparent)]
     Cluster(#[from] Failure),
     /// An object was named, and no namespace.
-    #[error("a name is of one namespace; it does not go with --all-namespaces")]
+    #[error("a name is in one namespace; it cannot be combined with --all-namespaces")]
     EveryNamespace,
     /// The group has no such kind.
     #[error("oz has no kind {word}")]
@@ -77,7 +77,7 @@ impl From<ObjectError> for Failure {
 /// # Errors
 /// The group has no such kind, or the API server does not respond.
 pub async fn kind(cluster: &Cluster, word: &str) -> Result<Kind, ObjectError> {
-    if let Some(kind) = kinds::named(word).filter(Entry::is_of_access) {
+    if let Some(kind) = kinds::find(word).filter(Entry::is_of_access) {
         return Ok(kind.into());
     }
     let version = format!("{GROUP}/{VERSION}");
@@ -145,7 +145,7 @@ pub async fn read(
             let found = cluster.answer(api.get(name)).await;
             vec![found.map_err(|failure| match failure.is_not_found() {
                 true => failure.next(format!(
-                    "`ozctl get {}` lists those that are there",
+                    "`ozctl get {}` lists the existing ones",
                     resource.plural
                 )),
                 false => failure,

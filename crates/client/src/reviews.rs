@@ -55,7 +55,7 @@ pub async fn write(
     let written = cluster.answer(api.patch(name, &parameters, &patch)).await;
     written.map_err(
         |failure| match failure.is_forbidden() || failure.is_not_found() {
-            true => failure.next("`ozctl reviews` lists what waits for you"),
+            true => failure.next("`ozctl reviews` lists the reviews that wait for you"),
             false => failure,
         },
     )

@@ -33,7 +33,7 @@ impl std::str::FromStr for Target {
             };
         };
         if names::checked(name).is_err() {
-            return Err(Failure::new(format!("{text:?} is no target")).next(NEXT));
+            return Err(Failure::new(format!("{text:?} is not a target")).next(NEXT));
         }
         let name = name.to_owned();
         if let Some(kind) = names::workload(kind) {
@@ -42,11 +42,11 @@ impl std::str::FromStr for Target {
         match kind.to_lowercase().as_str() {
             "po" | "pod" | "pods" => Ok(Self::Pod(name)),
             "template" | "templates" => Ok(Self::Template(name)),
-            other if kinds::named(other).is_some_and(|kind| kind.role == Role::Template) => {
+            other if kinds::find(other).is_some_and(|kind| kind.role == Role::Template) => {
                 Ok(Self::Template(name))
             }
             _ => Err(
-                Failure::new(format!("{text} is no target: no kind {kind} is known")).next(NEXT),
+                Failure::new(format!("{text} is not a target: no kind {kind} is known")).next(NEXT),
             ),
         }
     }
@@ -67,7 +67,7 @@ impl std::fmt::Display for Target {
 
 /// The way in which a template leads to the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum PodChoice {
     /// Any pod of its workload.
     Any,
     /// This pod of its workload.
@@ -75,7 +75,7 @@ pub enum Way {
 }
 
 /// Checks whether the template leads to the target, and returns the way.
-pub fn leads<T: AccessTemplate>(template: &T, target: &Target) -> Option<Way> {
+pub fn leads<T: AccessTemplate>(template: &T, target: &Target) -> Option<PodChoice> {
     let workload = template.workload();
     let is = |kind: Option<TargetKind>, name: &str| {
         workload.is_some_and(|workload| {
@@ -83,12 +83,12 @@ pub fn leads<T: AccessTemplate>(template: &T, target: &Target) -> Option<Way> {
         })
     };
     match target {
-        Target::Workload(kind, name) => is(Some(*kind), name).then_some(Way::Any),
-        Target::Template(name) => (template.name() == name).then_some(Way::Any),
-        Target::Any(name) if is(None, name) || template.name() == name => Some(Way::Any),
+        Target::Workload(kind, name) => is(Some(*kind), name).then_some(PodChoice::Any),
+        Target::Template(name) => (template.name() == name).then_some(PodChoice::Any),
+        Target::Any(name) if is(None, name) || template.name() == name => Some(PodChoice::Any),
         Target::Any(name) | Target::Pod(name) => workload
             .filter(|workload| looks_like(workload, name))
-            .map(|_| Way::Pod(name.clone())),
+            .map(|_| PodChoice::Pod(name.clone())),
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
         )
     }
 
-    fn way(kind: TargetKind, target: &str) -> Option<Way> {
+    fn way(kind: TargetKind, target: &str) -> Option<PodChoice> {
         leads(&template(kind, "web"), &target.parse().unwrap())
     }
 
@@ -165,7 +165,7 @@ mod tests {
         ] {
             assert_eq!(
                 way(TargetKind::Deployment, target),
-                Some(Way::Any),
+                Some(PodChoice::Any),
                 "{target}"
             );
         }
@@ -189,7 +189,7 @@ mod tests {
             (TargetKind::DaemonSet, "web-x2x8p", true),
             (TargetKind::DaemonSet, "website", false),
         ] {
-            let expected = is_one.then(|| Way::Pod(pod.to_owned()));
+            let expected = is_one.then(|| PodChoice::Pod(pod.to_owned()));
             assert_eq!(way(kind, &format!("pod/{pod}")), expected, "{kind} {pod}");
             assert_eq!(way(kind, pod), expected, "{kind} {pod}");
         }

@@ -1,5 +1,6 @@
 //! The TLS of a client. kubectl presents X.509 certificates of version 1, which a plain `openssl x509 -req` creates;
 //! the TLS library cannot read them, and needs to only to compare a client's certificate with its key.
+//! See <https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.1>.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

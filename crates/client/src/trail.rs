@@ -103,7 +103,7 @@ impl Keys {
     ///
     /// # Errors
     /// A published key is not valid.
-    pub fn of(
+    pub fn parse(
         published: impl IntoIterator<Item = (String, String)>,
         checkpoints: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self> {
@@ -137,7 +137,7 @@ pub async fn keys(cluster: &Cluster, namespace: &str) -> Result<Keys> {
         map(cluster, namespace, AUDIT_CHECKPOINTS),
     )
     .await?;
-    Keys::of(published, checkpoints)
+    Keys::parse(published, checkpoints)
 }
 
 #[cfg(test)]
@@ -158,7 +158,7 @@ mod tests {
         let (kept, lost) = (AuditKey::new(&[1; 32]), AuditKey::new(&[2; 32]));
         let published = serde_json::to_string(&kept.published(None)).unwrap();
         let slot = |name: &str, text: String| (name.to_owned(), text);
-        let keys = Keys::of(
+        let keys = Keys::parse(
             [slot("1", published)],
             [
                 slot("operator.0", checkpoint(&kept)),
@@ -168,6 +168,6 @@ mod tests {
         .unwrap();
         assert_eq!(keys.published.len(), 1);
         assert_eq!(keys.lost, [slot("webhook.0", lost.id().to_owned())]);
-        assert!(Keys::of([slot("1", "x".to_owned())], []).is_err());
+        assert!(Keys::parse([slot("1", "x".to_owned())], []).is_err());
     }
 }

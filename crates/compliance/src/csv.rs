@@ -1,5 +1,6 @@
 //! Comma-separated values (RFC 4180, with line feeds) that no spreadsheet interprets as formulas: users choose the
 //! names and reasons in them.
+//! See <https://www.rfc-editor.org/rfc/rfc4180#section-2>.
 
 /// The first characters of a cell that a spreadsheet interprets as a formula. Some spreadsheets interpret the wide
 /// forms as the plain ones.
@@ -40,11 +41,11 @@ pub(crate) fn optional(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// The fault in a text that is no comma-separated values.
+/// The error in a text that is not CSV (RFC 4180).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CsvError {
     /// A quote is within a cell that does not begin with one, or is followed by other text.
-    #[error("line {line}: a quote stands where none can")]
+    #[error("line {line}: unexpected quote")]
     Misplaced {
         /// Number of the line, from 1.
         line: usize,
@@ -164,8 +165,8 @@ mod tests {
         assert_eq!(rows("").unwrap(), Vec::<Vec<String>>::new());
         for (text, why) in [
             ("a\n\"b", "line 2: a quote is not closed"),
-            ("a\n\"b\"c,", "line 2: a quote stands where none can"),
-            ("a\"b\"", "line 1: a quote stands where none can"),
+            ("a\n\"b\"c,", "line 2: unexpected quote"),
+            ("a\"b\"", "line 1: unexpected quote"),
         ] {
             assert_eq!(rows(text).unwrap_err().to_string(), why, "{text:?}");
         }

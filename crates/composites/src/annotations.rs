@@ -26,7 +26,7 @@ pub(super) const MODE: &str = "oz.wizardofoz.co/mode";
 /// # Errors
 /// All fields that are invalid or not supported yet.
 pub(super) fn declared(composite: &CompositeController) -> Result<Declared, Vec<Violation>> {
-    let declared = Declared::of(composite)?;
+    let declared = Declared::from_composite(composite)?;
     match &composite.metadata.annotations {
         Some(annotations) => heed(declared, annotations),
         None => Ok(declared),
@@ -42,7 +42,7 @@ fn heed(
     let text = |name: &str| annotations.get(name).map(String::as_str);
     let field = |name: &str| format!("metadata.annotations[{name}]");
     let mut wrong = |name: &str, message: String| {
-        violations.push(Violation::of(field(name), message));
+        violations.push(Violation::new(field(name), message));
     };
     if let Some(account) = text(RUN_AS) {
         match account.parse::<Account>() {
@@ -68,7 +68,10 @@ fn heed(
     }
     match (text(WINDOW_FROM), text(WINDOW_UNTIL)) {
         (None, None) => {}
-        (Some(_), None) => wrong(WINDOW_UNTIL, "is missing: a window has an end".to_owned()),
+        (Some(_), None) => wrong(
+            WINDOW_UNTIL,
+            "is missing: a window requires an expiry".to_owned(),
+        ),
         (from, Some(until)) => {
             let (first, last) = (field(WINDOW_FROM), field(WINDOW_UNTIL));
             let from = from.map(|from| (first.as_str(), from));

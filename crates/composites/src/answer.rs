@@ -36,7 +36,7 @@ pub enum AnswerError {
         kind: &'static str,
     },
     /// The field `resyncAfterSeconds` is no number.
-    #[error("has a resyncAfterSeconds that is no number")]
+    #[error("has a resyncAfterSeconds that is not a number")]
     Resync,
     /// The response has too many children.
     #[error("has {count} children, of at most {most}")]
@@ -71,7 +71,7 @@ pub enum AnswerError {
         error: ChildError,
     },
     /// A child is listed twice.
-    #[error("child {index} is {key} once more")]
+    #[error("child {index} repeats {key}")]
     Twice {
         /// Position of the child.
         index: usize,
@@ -79,7 +79,7 @@ pub enum AnswerError {
         key: Key,
     },
     /// The expiry of a child cannot be sealed.
-    #[error("has a child whose end cannot be sealed: {0}")]
+    #[error("has a child whose expiry cannot be sealed: {0}")]
     Unsealed(SealError),
 }
 
@@ -90,23 +90,24 @@ pub enum RuleError {
     #[error("{0}")]
     Form(serde_json::Error),
     /// The kind has an invalid form.
-    #[error("names {kind} in {:?}, which is no kind", kind.api_version)]
+    #[error("names {kind} in {:?}, which is not a kind", kind.api_version)]
     NoKind {
         /// The kind.
         kind: KindName,
     },
     /// The rule has names and a selector.
-    #[error("has names and a selector; it is one or the other")]
+    #[error("has names and a selector; only one of the two is allowed")]
     NamesAndSelector,
     /// The rule has a namespace and a selector of namespaces.
-    #[error("has a namespace and a selector of namespaces; it is one or the other")]
+    #[error("has a namespace and a selector of namespaces; only one of the two is allowed")]
     NamespaceAndSelector,
     /// A label selector is invalid.
-    #[error("has no label selector: {0}")]
+    #[error("has an invalid label selector: {0}")]
     Selector(ParseExpressionError),
     /// The rule selects objects in a namespace other than the parent's.
     #[error(
-        "is in namespace {namespace}; a parent in {own} is shown what is there, but by version v2"
+        "is in namespace {namespace}; a parent in {own} can read that namespace with version v2 \
+            only"
     )]
     Elsewhere {
         /// Namespace of the rule.
@@ -134,7 +135,7 @@ pub enum ChildError {
         api_version: String,
     },
     /// The metadata is invalid.
-    #[error("has metadata that are none: {0}")]
+    #[error("has invalid metadata: {0}")]
     Metadata(serde_json::Error),
     /// The child has no name.
     #[error("is a {kind} without a name")]
@@ -143,13 +144,19 @@ pub enum ChildError {
         kind: String,
     },
     /// The child is cluster-scoped, and its parent is not.
-    #[error("({title}) is outside of namespaces; a parent in a namespace has its children there")]
+    #[error(
+        "({title}) is cluster-scoped; the children of a parent in a namespace are in its \
+        namespace"
+    )]
     ClusterScoped {
         /// Kind and name of the child.
         title: String,
     },
     /// The child is in a namespace other than the parent's.
-    #[error("({title}) is in namespace {namespace}; a parent in {own} has its children there")]
+    #[error(
+        "({title}) is in namespace {namespace}; the children of a parent in {own} are in its \
+        namespace"
+    )]
     Elsewhere {
         /// Kind and name of the child.
         title: String,
@@ -195,9 +202,9 @@ pub enum ChildError {
 pub(super) enum SelectorError {
     #[error("has no spec.selector, and the composite has no generateSelector")]
     Missing,
-    #[error("has a spec.selector that is no label selector: {0}")]
+    #[error("has a spec.selector that is not a label selector: {0}")]
     Form(serde_json::Error),
-    #[error("has a spec.selector that is no label selector: {0}")]
+    #[error("has a spec.selector that is not a label selector: {0}")]
     Expression(ParseExpressionError),
     #[error("has a spec.selector that selects everything")]
     Everything,
@@ -206,25 +213,25 @@ pub(super) enum SelectorError {
 /// The reason why the window of a parent cannot be read. Each message continues the title of the parent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WindowError {
-    #[error("has no {field}, until which its children last")]
+    #[error("has no {field}, the expiry of its children")]
     NoEnd { field: String },
-    #[error("has {text:.80?} as {field}, no instant")]
+    #[error("has {text:.80?} as {field}, which is not an instant")]
     NotAnInstant { text: String, field: String },
-    #[error("has no text as {field}, no instant")]
+    #[error("has a {field} that is not a text with an instant")]
     NotAText { field: String },
 }
 
 /// The reason why the rights of a child are not known. Each message continues the title of the child.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandedError {
-    #[error("has a roleRef that is none: {0}")]
+    #[error("has an invalid roleRef: {0}")]
     NoRole(serde_json::Error),
-    #[error("is a {kind}, which no function writes")]
+    #[error("is a {kind}, which functions may not write")]
     NotWritten { kind: String },
     #[error("has no name")]
     Nameless,
-    #[error("has an aggregationRule: nobody knows what it will permit")]
+    #[error("has an aggregationRule: its rights cannot be checked")]
     Aggregated,
-    #[error("has rules that are none: {0}")]
+    #[error("has invalid rules: {0}")]
     NoRules(serde_json::Error),
 }

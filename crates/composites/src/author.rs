@@ -1,5 +1,6 @@
 //! The authors of composites. A composite reads and writes with the rights of its account, so the author of its
 //! declaration uses these rights. Kubernetes calls this impersonation, and oz asks its authorizer for permission.
+//! See <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation>.
 
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use serde_json::json;
@@ -27,8 +28,8 @@ pub fn lacks(user: &str, account: &Account) -> String {
         "verbs": ["impersonate"],
     });
     format!(
-        "a composite reads and writes as service account {account}, whom {user} may not impersonate; \
-         that takes this rule of a Role in namespace {}: {rule}",
+        "a composite reads and writes as service account {account}, and {user} may not impersonate \
+         it; this requires the following rule of a Role in namespace {}: {rule}",
         account.namespace
     )
 }

@@ -44,7 +44,7 @@ pub(super) fn composite(source: &CompositeController) -> CompositeController {
     for child in &mut bare.spec.child_resources {
         child.update_strategy = None;
     }
-    if Declared::of(&bare).is_err() {
+    if Declared::from_composite(&bare).is_err() {
         bare.spec.parent_resource.label_selector = None;
     }
     let annotations = bare.metadata.annotations.get_or_insert_default();

@@ -16,7 +16,7 @@ pub const TESTS: &str = "_test.rego";
 pub fn modules<M: Borrow<ConfigMap>>(maps: impl IntoIterator<Item = M>) -> Vec<(String, String)> {
     let mut modules = Vec::new();
     for map in maps {
-        modules.extend(of(map.borrow(), false));
+        modules.extend(read_modules(map.borrow(), false));
     }
     modules.sort();
     modules
@@ -24,7 +24,7 @@ pub fn modules<M: Borrow<ConfigMap>>(maps: impl IntoIterator<Item = M>) -> Vec<(
 
 /// Returns the modules of one ConfigMap, with its tests if `with_tests` is true.
 #[must_use]
-pub fn of(map: &ConfigMap, with_tests: bool) -> Vec<(String, String)> {
+pub fn read_modules(map: &ConfigMap, with_tests: bool) -> Vec<(String, String)> {
     let Some(name) = &map.metadata.name else {
         return Vec::new();
     };

@@ -1,5 +1,5 @@
-//! One composite as a controller: what is done about a parent, given what there is and what the function
-//! answered. What has come to its end goes first, and asks nobody.
+//! The controller of one composite: its decision about a parent, from the live objects and the response of the
+//! function. Expired children are deleted first, without a call of the function.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,61 +31,61 @@ use super::supervise::Mode;
 use super::window::Bounds;
 use super::{ends, protocol};
 
-/// The shortest time between two looks because a function asked for it.
+/// Minimum interval between two passes that a function requests.
 const SHORTEST_RESYNC: SignedDuration = SignedDuration::from_millis(100);
-/// The longest, and where a number that is none ends up.
+/// Maximum interval between two passes that a function requests; a number that is not valid has this value.
 const LONGEST_RESYNC: SignedDuration = SignedDuration::from_hours(24 * 365);
-/// When a parent is looked at again whose policy has changed, if nothing has happened until then.
+/// Interval until the next pass of a parent after a change of the policy, without another event.
 const POLICY_CHANGED: SignedDuration = SignedDuration::from_secs(5);
-/// When rights are judged again that somebody lacked.
+/// Interval between two checks of rights that an author lacked.
 const JUDGED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
-/// When what is left is looked at after something has come to its end.
+/// Delay of the pass that follows the deletion of expired children.
 const NEXT: SignedDuration = SignedDuration::from_millis(1);
 
-/// Runs one CompositeController.
+/// The controller of one composite.
 #[derive(Clone)]
 pub struct Composite {
-    /// What it is called among controllers.
+    /// Name of the controller.
     pub name: String,
-    /// What is declared.
+    /// The declaration.
     pub declared: Declared,
     /// The kinds, as the API server describes them.
     pub family: Family,
     /// Whether the parents' status may hold observedGeneration.
     pub observes_generation: bool,
-    /// What ends are sealed with.
+    /// The keys that seal expiries.
     pub keys: Keys,
-    /// How far it is run.
+    /// The mode in which the composite runs.
     pub mode: Mode,
-    /// Digest of the policy for which that was decided; `None` if that is asked over HTTP.
+    /// Digest of the policy for which the mode was decided; `None` for a function behind HTTP.
     pub policy: Option<String>,
-    /// Which rights its children may hand out; `None` where that is not judged, since nothing is written.
+    /// The roles with rights that children may grant; `None` if nothing is written, and this is not checked.
     pub bindable: Option<Arc<Policy>>,
 }
 
-/// What was found out about one parent.
+/// The data about one parent.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Whether the API server itself says that the parent is there and is not being deleted.
+    /// Whether the parent exists at the API server and is not being deleted.
     pub alive: Option<Result<bool, Failure>>,
-    /// Which other objects the function wants to see.
+    /// The rules of the related objects that the function requests.
     pub rules: Option<Result<Vec<Rule>, Refused>>,
-    /// These objects.
+    /// The related objects.
     pub related: Option<Result<Vec<Related>, Failure>>,
-    /// What the function answered.
+    /// The response of the function.
     pub called: Option<Result<Called, Refused>>,
-    /// What was found out about the rights of its authors.
+    /// The rights of the parent's authors.
     pub rights: Vec<(Want, Found)>,
-    /// Until when nothing is to be changed that would be, `None` if it may be now.
+    /// The instant until which changes are delayed; `None` if they are permitted now.
     pub slowed: Option<Option<Timestamp>>,
 }
 
-/// Why a function did not answer.
+/// The failure of a call of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refused {
-    /// What is told.
+    /// The failure that is reported.
     pub failure: Failure,
-    /// When it is to be asked again, if it said so.
+    /// The instant of the next call, if the server states one.
     pub again: Option<Timestamp>,
 }
 
@@ -96,36 +96,36 @@ impl From<Failure> for Refused {
     }
 }
 
-/// What has to be found out about one parent.
+/// The data that a decision about one parent requires.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
-    /// Whether it is there and is not being deleted.
+    /// Whether the parent exists and is not being deleted.
     Alive,
-    /// Which other objects a function wants to see, that is asked this.
+    /// The related objects that a function requests for this request.
     Customize(Value),
     /// The objects that these rules select.
     Related(Vec<Rule>),
-    /// What a function says to this request.
+    /// The response of a function to this request.
     Call(Function, Value),
-    /// Whether the authors of the parent may do this.
+    /// Whether the authors of the parent have these rights.
     Rights(Vec<Want>),
-    /// Until when this change has to wait.
+    /// The instant until which this change is delayed.
     Slowed(Change),
 }
 
-/// Why a function is not asked.
+/// The reason for which a function is not called.
 enum Unshown {
-    /// This has to be found out first.
+    /// The decision requires this data.
     Need(Question),
-    /// It cannot be told what it is to be shown.
+    /// The content of the request cannot be read.
     Refused(Refused),
 }
 
-/// Why an answer is not followed.
+/// The reason for which a response is not applied.
 enum Otherwise {
-    /// It is none.
+    /// The response is invalid.
     Wrong(AnswerError),
-    /// This has to be found out first.
+    /// The decision requires this data.
     Need(Question),
 }
 
@@ -135,22 +135,22 @@ impl From<AnswerError> for Otherwise {
     }
 }
 
-/// What a pass comes to, for the status.
+/// The result of a pass, for the status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pass {
-    /// The status that the function named; `None` if the parent's stays.
+    /// The status that the function returned; `None` if the parent's status does not change.
     pub status: Option<Map<String, Value>>,
 }
 
-/// One parent in one pass.
+/// A parent in one pass.
 struct Parent<'a> {
     owner: Owner<'a>,
     deleting: bool,
-    /// Whether it is to have no children of ours any more: it is being deleted, or not selected.
+    /// Whether the parent may have no children of oz any more: it is being deleted, or not selected.
     finalizing: bool,
-    /// Whether our finalizer is on it.
+    /// Whether the parent has oz's finalizer.
     held: bool,
-    /// UIDs of the children that it is known to have.
+    /// UIDs of the children that the status of the parent names.
     seen: BTreeSet<String>,
 }
 
@@ -182,11 +182,11 @@ impl Composite {
     }
 
     fn title(&self, parent: &DynamicObject) -> Key {
-        Key::of(&self.family.parent.resource, &parent.metadata)
+        Key::new(&self.family.parent.resource, &parent.metadata)
     }
 
-    /// The children of a parent that have an end: written on them, or named by the parent's window. A child
-    /// that lost its reference by an orphaning deletion is one still, by what is written on it.
+    /// Returns the children of a parent that have an expiry: in their annotation, or from the parent's window. A
+    /// child that lost its owner reference by an orphaning deletion still counts, by its annotation.
     fn with_end<'a>(
         &self,
         object: Option<&DynamicObject>,
@@ -223,13 +223,13 @@ impl Composite {
             .collect()
     }
 
-    /// When the first of them comes to it.
+    /// Returns the first expiry of the children.
     fn first_end(&self, object: &DynamicObject, live: &[Live]) -> Option<Timestamp> {
         let ends = self.with_end(Some(object), live);
         ends.iter().map(|(_, until)| *until).min()
     }
 
-    /// What is done when something has come to its end.
+    /// Returns the plan for expired children, if there are any.
     fn overdue(&self, now: Timestamp, object: &DynamicObject, live: &[Live]) -> Option<Plan> {
         let ends = self.with_end(Some(object), live);
         let over = ends.iter().filter(|(child, until)| {
@@ -241,7 +241,8 @@ impl Composite {
         (!over.is_empty()).then(|| Plan::default().then(over).wake_at(after(now, NEXT)))
     }
 
-    /// The parent is being deleted, and no function is asked about that: what has an end goes with it.
+    /// Returns the plan for a parent that is being deleted without a call of the function: children with an expiry
+    /// are deleted with it.
     fn leave(&self, parent: &Parent<'_>, live: &[Live]) -> Plan {
         let left = self.with_end(Some(parent.owner.object), live);
         let deletes = left
@@ -252,7 +253,7 @@ impl Composite {
         plan.then(finalizer.map(Step::Release))
     }
 
-    /// The other objects that the function is shown.
+    /// Returns the related objects of the function.
     fn related<'a>(&self, parent: &Parent<'_>, facts: &'a Facts) -> Result<&'a [Related], Unshown> {
         let (declared, metadata) = (&self.declared, &parent.owner.object.metadata);
         let own = metadata.namespace.as_ref();
@@ -303,7 +304,7 @@ impl Composite {
         Question::Call(function, request)
     }
 
-    /// What is done about a parent that the function is asked about.
+    /// Returns the decision about a parent for which the function is called.
     fn sync(
         &self,
         now: Timestamp,
@@ -377,17 +378,17 @@ impl Composite {
             Err(Otherwise::Need(question)) => Verdict::Need { question, until },
             Err(Otherwise::Wrong(error)) => {
                 let message = format!(
-                    "{}: what the function answers for {}: {error}",
+                    "{}: the response of the function for {}: {error}",
                     self.declared.name,
                     self.title(object)
                 );
-                let failure = Failure::invalid("AnswerInvalid", message);
+                let failure = Failure::invalid("ResponseInvalid", message);
                 decided(waking(self.unanswered(parent, &claimed.own, failure)))
             }
         }
     }
 
-    /// What of these objects the parent adopts.
+    /// Returns the objects that the parent adopts.
     fn adopts(
         &self,
         owner: &Owner<'_>,
@@ -402,7 +403,7 @@ impl Composite {
         adopted(&self.declared, owner, authors, &facts.rights, adoptable).map_err(Question::Rights)
     }
 
-    /// What a decision changes of what there is already; `None` if it only adds to it.
+    /// Returns the change of existing objects by a decision; `None` if it only creates objects.
     fn slowed(
         &self,
         now: Timestamp,
@@ -443,7 +444,7 @@ impl Composite {
         Some(Change::new(parent.owner.object, of, live, resync, what))
     }
 
-    /// What comes of a decision by which something is changed.
+    /// Returns the decision about a plan that changes objects.
     fn settle(
         &self,
         facts: &Facts,
@@ -465,7 +466,7 @@ impl Composite {
         }
     }
 
-    /// The status that a parent comes to have.
+    /// Returns the next status of a parent.
     fn status_of(&self, object: &DynamicObject, pass: &Pass) -> Value {
         let Some(mut status) = pass.status.clone() else {
             return self.current_status(object).unwrap_or_default();
@@ -481,17 +482,17 @@ impl Composite {
         Value::Object(status)
     }
 
-    /// Whether the policy has changed since it was decided how far it is run: what it may delete is not known,
-    /// and another controller is about to stand in for this one.
+    /// Checks whether the policy has changed since the mode was decided: the number of its deletions is unknown, and
+    /// another controller is about to replace this one.
     fn is_of_another_policy(&self, called: &Called) -> bool {
         let guards = self.declared.most_deletions.is_some();
         guards && self.policy.is_some() && self.policy != called.policy
     }
 
-    /// From when until when the parent has children.
+    /// Returns the window in which the parent has children.
     fn bounds(&self, parent: &Parent<'_>) -> Result<Bounds, Failure> {
         let window = self.declared.window.as_ref();
-        let bounds = window.map(|window| window.of(&parent.owner.object.data));
+        let bounds = window.map(|window| window.bounds(&parent.owner.object.data));
         bounds
             .transpose()
             .map(Option::unwrap_or_default)
@@ -501,7 +502,7 @@ impl Composite {
             })
     }
 
-    /// Nothing is known of what the function wants.
+    /// Returns the plan for a parent without a response of the function.
     fn unanswered(&self, parent: &Parent<'_>, own: &[Live], failure: Failure) -> Plan {
         let report = || Report {
             doubtful: own.len(),
@@ -524,7 +525,7 @@ impl Composite {
         }
     }
 
-    /// What the function's answer comes to.
+    /// Returns the plan for a response of the function.
     fn follow(
         &self,
         now: Timestamp,
@@ -585,7 +586,7 @@ impl Composite {
         Ok(self.wakes(now, plan, parent, called))
     }
 
-    /// The children that the parent is to have now, and until when each lasts.
+    /// Returns the current children of the parent, each with its expiry.
     fn wanted(
         &self,
         now: Timestamp,
@@ -617,7 +618,7 @@ impl Composite {
         Ok(wanted.map(|(child, named)| (child, until(named))).collect())
     }
 
-    /// What of the changes is made, and what is told instead.
+    /// Returns the plan with the changes that are permitted, and reports the others.
     fn carries_out(&self, plan: Plan, parent: &Parent<'_>, changes: Changes) -> Plan {
         let names = |steps: &[Step]| steps.iter().filter_map(name).collect();
         let delete = Report {
@@ -704,7 +705,7 @@ impl Composite {
         changes
     }
 
-    /// When the parent is looked at again, though nothing changes.
+    /// Adds the instant of the next pass without an event to a plan.
     fn wakes(&self, now: Timestamp, mut plan: Plan, parent: &Parent<'_>, called: &Called) -> Plan {
         let asked = called.answer.resync_after.map(resync_after);
         for length in [self.declared.resync, asked].into_iter().flatten() {
@@ -721,15 +722,15 @@ impl Composite {
     }
 }
 
-/// What is to be deleted, and what is to be applied after that.
+/// The changes of a pass: deletions, then applications.
 #[derive(Default)]
 struct Changes {
-    /// What the function does not name.
+    /// The deletions of children that the function does not return.
     unwanted: Vec<Step>,
-    /// What is created anew.
+    /// The deletions of children that are created again.
     replaced: Vec<Step>,
     applies: Vec<Step>,
-    /// Which of them are not there yet.
+    /// The children that do not exist yet.
     new: BTreeSet<String>,
 }
 
@@ -738,7 +739,7 @@ impl Changes {
         self.unwanted.iter().chain(&self.replaced)
     }
 
-    /// As if these children were as they are to be.
+    /// Removes the changes of these children.
     fn leave_out(&mut self, keys: &BTreeSet<Key>) {
         let of = |step: &Step| match step {
             Step::Apply(child) => Some(child.key()),
@@ -752,13 +753,13 @@ impl Changes {
     }
 }
 
-/// When a function asks to be asked again, as far as that is heeded.
+/// Returns the interval after which a function requests the next pass, within the limits.
 fn resync_after(seconds: f64) -> SignedDuration {
     let asked = SignedDuration::try_from_secs_f64(seconds).unwrap_or(LONGEST_RESYNC);
     asked.clamp(SHORTEST_RESYNC, LONGEST_RESYNC)
 }
 
-/// The child that a step is about, for people.
+/// Returns the name of the child of a step, for messages.
 fn name(step: &Step) -> Option<String> {
     let (kind, namespace, name) = match step {
         Step::Apply(child) => {
@@ -774,7 +775,7 @@ fn name(step: &Step) -> Option<String> {
     Some(title(kind, namespace.as_deref(), &name?))
 }
 
-/// A plan of which nothing is done but what is told.
+/// Returns a plan without its steps that only reports.
 fn told_only(mut plan: Plan) -> Plan {
     for stage in &mut plan.stages {
         stage.retain(|step| matches!(step, Step::Effect(_)));
@@ -783,9 +784,8 @@ fn told_only(mut plan: Plan) -> Plan {
     plan
 }
 
-/// Whether a child has the content that the function named. Told by the digest of what was named when it
-/// was made, so that a field that is not named any more is noticed; and by its content, so that what others
-/// changed is.
+/// Checks whether a child has the content that the function returned: by the digest of that content at the last
+/// write, which detects a removed field; and by the live content, which detects changes by others.
 fn is_as_named(live: &Live, child: &Child) -> bool {
     let before = annotation(&live.object, APPLIED);
     let is_named_so = before.is_none() || before == annotation(&child.object, APPLIED);
@@ -799,7 +799,7 @@ fn annotation<'a>(object: &'a DynamicObject, name: &str) -> Option<&'a str> {
     annotations.get(name).map(String::as_str)
 }
 
-/// A decision by which the status stays as it is.
+/// Returns a decision that does not change the status.
 fn decided(plan: Plan) -> Verdict<Question, Decision<Pass>> {
     let state = Pass::default();
     Verdict::Decided(Decision { plan, state })
@@ -908,7 +908,7 @@ impl Controller for Composite {
     }
 }
 
-/// Conditions of one type say the same thing at different times: the newest comes first, and counts.
+/// Removes conditions with a type that occurs again: the newest condition of each type remains.
 fn newest_of_each_type(conditions: &mut Vec<Value>) {
     let mut seen = std::collections::BTreeSet::new();
     conditions.retain(

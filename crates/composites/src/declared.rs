@@ -30,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of kinds of children of a composite.
 pub(super) const MOST_KINDS: usize = 16;
-/// API groups whose objects cannot be parents or children: the groups on which oz relies, and those that affect every
+/// API groups of objects that cannot be parents or children: the groups on which oz relies, and those that affect every
 /// request to the API server.
 const RESERVED_GROUPS: [&str; 4] = [
     oz_api::GROUP,
@@ -134,7 +134,7 @@ pub struct InProcess {
 pub enum Modules {
     /// All modules of a namespace of policies.
     Bundle(String),
-    /// One key of a ConfigMap in such a namespace.
+    /// A key of a ConfigMap in such a namespace.
     Key {
         /// The namespace.
         namespace: String,
@@ -162,8 +162,8 @@ impl InProcess {
     /// Reads the URL of an OPA as a policy, if its Service is in one of these namespaces of policies. Such a URL is
     /// neither resolved nor called.
     #[must_use]
-    pub fn of(url: &str, namespaces: &[String]) -> Option<Self> {
-        let policy = Self::at(url)?;
+    pub fn from_url_in(url: &str, namespaces: &[String]) -> Option<Self> {
+        let policy = Self::from_url(url)?;
         let namespace = policy.modules.namespace()?;
         namespaces
             .iter()
@@ -171,9 +171,9 @@ impl InProcess {
             .then_some(policy)
     }
 
-    /// Reads a URL as [`InProcess::of`] does, for any namespace of the Service.
+    /// Reads a URL as [`InProcess::from_url_in`] does, for any namespace of the Service.
     #[must_use]
-    pub fn at(url: &str) -> Option<Self> {
+    pub fn from_url(url: &str) -> Option<Self> {
         let (_, rest) = url.split_once("://")?;
         let (authority, path) = rest.split_once('/')?;
         let host = authority.split(':').next()?;
@@ -200,7 +200,7 @@ impl Declared {
     ///
     /// # Errors
     /// All fields that are invalid or not supported yet.
-    pub fn of(composite: &CompositeController) -> Result<Self, Vec<Violation>> {
+    pub fn from_composite(composite: &CompositeController) -> Result<Self, Vec<Violation>> {
         let spec = &composite.spec;
         let mut violations = Vec::new();
         let parent = KindName::from(&spec.parent_resource);
@@ -216,14 +216,15 @@ impl Declared {
         let sync_hook = hooks.and_then(|hooks| hooks.sync.as_ref());
         let mut call = |hook: Option<&Hook>, name: &str| {
             let field = format!("spec.hooks.{name}");
-            hook.and_then(|hook| Call::of(hook, &field, &mut violations))
+            hook.and_then(|hook| Call::from_hook(hook, &field, &mut violations))
         };
         let sync = call(sync_hook, "sync");
         let finalize = call(hooks.and_then(|it| it.finalize.as_ref()), "finalize");
         let customize = call(hooks.and_then(|it| it.customize.as_ref()), "customize");
         if sync_hook.is_none() {
-            let message = "is missing: nobody can be asked which children a parent has";
-            violations.push(Violation::of("spec.hooks.sync", message));
+            let message = "is missing: a composite requires a hook that returns the children of a \
+                parent";
+            violations.push(Violation::new("spec.hooks.sync", message));
         }
         not_yet(
             spec.endpoint_configs.is_some(),
@@ -263,7 +264,7 @@ impl Declared {
     pub fn with_policies(mut self, namespaces: &[String]) -> Self {
         let calls = std::iter::once(&mut self.sync).chain(&mut self.finalize);
         for call in calls.chain(&mut self.customize) {
-            if let Some(policy) = InProcess::of(&call.url, namespaces) {
+            if let Some(policy) = InProcess::from_url_in(&call.url, namespaces) {
                 call.in_process = Some(policy);
             }
         }
@@ -310,7 +311,7 @@ impl Declared {
 pub(super) fn name_of(metadata: &ObjectMeta, violations: &mut Vec<Violation>) -> Option<String> {
     let name = metadata.name.as_ref().or(metadata.generate_name.as_ref());
     if name.is_none() {
-        violations.push(Violation::of("metadata.name", "is missing"));
+        violations.push(Violation::new("metadata.name", "is missing"));
     }
     name.cloned()
 }
@@ -335,8 +336,8 @@ pub(super) fn parents(
     match selector.cloned().map(Selector::try_from) {
         Some(Ok(selector)) => selector,
         Some(Err(error)) => {
-            let message = format!("is no label selector: {error}");
-            violations.push(Violation::of(field, message));
+            let message = format!("is not a label selector: {error}");
+            violations.push(Violation::new(field, message));
             Selector::default()
         }
         None => Selector::default(),
@@ -350,7 +351,7 @@ fn children(
     let mut children: Vec<(KindName, Method)> = Vec::new();
     if spec.child_resources.len() > MOST_KINDS {
         let message = format!("has more than {MOST_KINDS} kinds");
-        violations.push(Violation::of("spec.childResources", message));
+        violations.push(Violation::new("spec.childResources", message));
     }
     for (index, child) in spec.child_resources.iter().take(MOST_KINDS).enumerate() {
         let field = format!("spec.childResources[{index}]");
@@ -360,9 +361,9 @@ fn children(
         };
         reserved(&name, &field, violations);
         if children.iter().any(|(known, _)| *known == name) {
-            violations.push(Violation::of(
+            violations.push(Violation::new(
                 field.clone(),
-                format!("{name} is there twice"),
+                format!("{name} exists twice"),
             ));
         }
         let method = child.update_strategy.as_ref();
@@ -382,17 +383,17 @@ fn children(
 
 pub(super) fn reserved(kind: &KindName, field: &str, violations: &mut Vec<Violation>) {
     if kind.resource.is_empty() || kind.api_version.is_empty() {
-        violations.push(Violation::of(field, "names no kind"));
+        violations.push(Violation::new(field, "names no kind"));
     }
     if !is_kind(kind) {
-        violations.push(Violation::of(
+        violations.push(Violation::new(
             field,
-            format!("{kind} is no kind with a plural name"),
+            format!("{kind} is not a kind with a plural name"),
         ));
     }
     if RESERVED_GROUPS.contains(&kind.group()) || kind.resource == "customresourcedefinitions" {
-        let message = format!("{kind} is reserved: no composite reads or writes it");
-        violations.push(Violation::of(field, message));
+        let message = format!("{kind} is reserved: composites neither read nor write it");
+        violations.push(Violation::new(field, message));
     }
 }
 
@@ -401,21 +402,21 @@ pub(super) fn reserved(kind: &KindName, field: &str, violations: &mut Vec<Violat
 pub(super) fn reserved_parent(kind: &KindName, field: &str, violations: &mut Vec<Violation>) {
     reserved(kind, field, violations);
     if kind.group() == oz_api::RBAC_GROUP {
-        let message = format!("{kind} is reserved: it can be a child, and no parent");
-        violations.push(Violation::of(field, message));
+        let message = format!("{kind} is reserved: it can be a child, but not a parent");
+        violations.push(Violation::new(field, message));
     }
 }
 
 pub(super) fn not_yet(is_there: bool, field: &str, violations: &mut Vec<Violation>) {
     if is_there {
-        violations.push(Violation::of(field, "is not supported yet"));
+        violations.push(Violation::new(field, "is not supported yet"));
     }
 }
 
 impl Call {
-    fn of(hook: &Hook, field: &str, violations: &mut Vec<Violation>) -> Option<Self> {
+    fn from_hook(hook: &Hook, field: &str, violations: &mut Vec<Violation>) -> Option<Self> {
         let Some(webhook) = &hook.webhook else {
-            violations.push(Violation::of(format!("{field}.webhook"), "is missing"));
+            violations.push(Violation::new(format!("{field}.webhook"), "is missing"));
             return None;
         };
         let field = format!("{field}.webhook");
@@ -429,17 +430,20 @@ impl Call {
             not_yet(is_there, &format!("{field}.{name}"), violations);
         }
         let Some(url) = address(webhook) else {
-            violations.push(Violation::of(field, "has neither url nor service"));
+            violations.push(Violation::new(field, "has neither url nor service"));
             return None;
         };
         if !url.starts_with("http://") && !url.starts_with("https://") {
-            violations.push(Violation::of(field, "is asked by neither http nor https"));
+            violations.push(Violation::new(field, "must begin with http:// or https://"));
             return None;
         }
         let asked = webhook.timeout.as_deref().map(str::parse::<GoDuration>);
         let timeout = match asked {
             Some(Err(error)) => {
-                violations.push(Violation::of(format!("{field}.timeout"), error.to_string()));
+                violations.push(Violation::new(
+                    format!("{field}.timeout"),
+                    error.to_string(),
+                ));
                 return None;
             }
             Some(Ok(asked)) if asked.is_positive() => {

@@ -29,7 +29,7 @@ struct Until {
 }
 
 impl Until {
-    fn of(parent: &str, key: Key, until: Option<Timestamp>) -> Self {
+    fn new(parent: &str, key: Key, until: Option<Timestamp>) -> Self {
         let Key {
             group,
             kind,
@@ -65,7 +65,7 @@ pub fn read(keys: &Keys, parent: &str, child: &Live) -> Option<Timestamp> {
         }
         Err(_) => return None,
     };
-    let expected = Until::of(parent, child.key(), said.until);
+    let expected = Until::new(parent, child.key(), said.until);
     if said == expected { until } else { None }
 }
 
@@ -118,7 +118,7 @@ pub fn write(
     let text = match before {
         // A statement with a seal of another key is the same statement.
         Some(before) if known == until && (until.is_some() || before.is_empty()) => before.clone(),
-        _ if until.is_some() => seal::seal(keys, PURPOSE, &Until::of(parent, child.key(), until))?,
+        _ if until.is_some() => seal::seal(keys, PURPOSE, &Until::new(parent, child.key(), until))?,
         Some(_) => String::new(),
         None => return Ok(()),
     };

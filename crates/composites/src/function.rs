@@ -46,11 +46,14 @@ impl Called {
     ) -> Result<Self, Failure> {
         let read = |document: Option<&Value>| match document {
             None => {
-                let message = format!("data.{path}: is undefined for this parent");
+                let message = format!("data.{path}: undefined for this parent");
                 Err(Failure::transient(POLICY_FAILED, message))
             }
             Some(document) => Answer::read(document, strict).map_err(|error| {
-                Failure::invalid("AnswerInvalid", format!("data.{path}: its answer {error}"))
+                Failure::invalid(
+                    "ResponseInvalid",
+                    format!("data.{path}: its result {error}"),
+                )
             }),
         };
         Ok(Self {

@@ -1,5 +1,6 @@
 //! The changes that are not made, because of a dry run or because a changed policy would delete too many children. Each
 //! pass over a parent reports them to a port; a tally sums up the reports of all parents.
+//! See docs/adr/0022-what-a-changed-policy-may-delete.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,7 +87,7 @@ pub struct Tally {
 impl Tally {
     /// Sums up the reports of parents, by their UIDs, about the policy with this digest.
     #[must_use]
-    pub fn of<'a>(
+    pub fn from_reports<'a>(
         policy: Option<&str>,
         parents: impl IntoIterator<Item = &'a str>,
         reports: &BTreeMap<String, Report>,

@@ -18,7 +18,7 @@ pub struct KindName {
 impl KindName {
     /// Returns the kind of a type.
     #[must_use]
-    pub fn of<K: Resource<DynamicType = ()>>() -> Self {
+    pub fn from_type<K: Resource<DynamicType = ()>>() -> Self {
         Self {
             api_version: K::api_version(&()).into_owned(),
             resource: K::plural(&()).into_owned(),

@@ -5,6 +5,7 @@
 //! modules of a policy ([`bundle`]), the related objects that the function receives ([`related`]), the rights that
 //! children may grant ([`rights`]) and their expiry ([`ends`]), and the changes that are withheld or delayed
 //! ([`guard`], [`settling`]).
+//! See docs/adr/0021-a-composite-is-one-more-controller.md.
 
 mod account;
 mod adoption;

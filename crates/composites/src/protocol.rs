@@ -1,4 +1,5 @@
 //! The requests to a function and its responses, in the form of MetaController's hooks.
+//! See <https://metacontroller.github.io/metacontroller/api/hook.html>.
 
 use std::collections::BTreeMap;
 

@@ -98,7 +98,7 @@ impl Declared {
 
 fn check(holds: bool, field: &str, message: &str, violations: &mut Vec<Violation>) {
     if !holds {
-        violations.push(Violation::of(field, message));
+        violations.push(Violation::new(field, message));
     }
 }
 
@@ -109,7 +109,7 @@ fn duration(text: &str, field: &str, violations: &mut Vec<Violation>) -> Option<
     let read = read.and_then(|read| {
         Duration::try_from(SignedDuration::from(read)).map_err(|_| "is negative".to_owned())
     });
-    read.map_err(|error| violations.push(Violation::of(field, error)))
+    read.map_err(|error| violations.push(Violation::new(field, error)))
         .ok()
 }
 
@@ -160,12 +160,7 @@ fn children(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Vec<(
         };
         reserved(&name, &field, violations);
         let is_new = !children.iter().any(|(known, _)| *known == name);
-        check(
-            is_new,
-            &field,
-            &format!("{name} is there twice"),
-            violations,
-        );
+        check(is_new, &field, &format!("{name} exists twice"), violations);
         let method = match child.update {
             Update::InPlace => Method::InPlace,
             Update::Recreate => Method::Recreate,
@@ -225,7 +220,7 @@ fn policy(
         },
         _ => {
             let message = "must have inline or configMapRef, and not both";
-            violations.push(Violation::of("spec.policy", message));
+            violations.push(Violation::new("spec.policy", message));
             return None;
         }
     };
@@ -240,7 +235,7 @@ fn policy(
     check(
         names.all(is_name),
         "spec.policy.package",
-        "is no path of a document, without data., such as controller",
+        "is not a path of a document, without data., such as controller",
         violations,
     );
     Some(InProcess {

@@ -1,5 +1,6 @@
 //! The related objects that a function receives in addition to a parent and its children: a declaration names them, or
 //! the function itself in its response to the customize hook.
+//! See <https://metacontroller.github.io/metacontroller/api/customize.html>.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 //! account that writes them. oz also checks each author of their parent, so that no author gains through a function a
 //! right to actions that the author may not perform directly. The same rule applies to objects that a parent adopts,
 //! since its function may delete them.
+//! See docs/adr/0023-who-had-a-hand-in-a-parent.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,11 +131,12 @@ impl Act {
                     Some(name) => format!("{verbs} {resource}{group} {name} themselves"),
                     None => format!("{verbs} {resource}{group} themselves"),
                 };
-                ("MayNotTouch", right)
+                ("MayNotModify", right)
             }
         };
         let message = format!(
-            "{author}, who had a hand in it, may not {right}, and so no function does it for them"
+            "{author}, an author of the parent, may not {right}, and so no function may do it for \
+                them"
         );
         Failure::invalid(reason, message)
     }
@@ -356,7 +358,7 @@ impl Judge<'_> {
                 continue;
             };
             let judged = wants
-                .map_err(|error| Failure::invalid("AnswerInvalid", error.to_string()))
+                .map_err(|error| Failure::invalid("ResponseInvalid", error.to_string()))
                 .and_then(|wants| {
                     // Unproven authors have no permissions.
                     let _: &[Requester] = authors.as_deref().map_err(unproven)?;
@@ -421,7 +423,8 @@ impl Judge<'_> {
 }
 
 fn unproven(error: &StampError) -> Failure {
-    let message = format!("it hands out rights, and who made its parent is not proven: {error}");
+    let message =
+        format!("it grants rights, and the author of its parent is not verified: {error}");
     Failure {
         message,
         ..error.failure()

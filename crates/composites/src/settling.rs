@@ -1,6 +1,7 @@
 //! The detection of parents that do not converge: each pass changes them though they have not changed. Their function
 //! returns a different response each time, or another client changes their children. The passes over such a parent are
 //! delayed more and more, and its status reports it.
+//! See docs/adr/0024-a-parent-that-does-not-settle.md.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +15,7 @@ use oz_core::lifecycle::window::{after, has_come};
 use super::besides::besides_status;
 
 /// The reason of the condition.
-pub const UNSETTLED: &str = "Unsettled";
+pub const NOT_CONVERGING: &str = "NotConverging";
 /// The maximum number of consecutive passes that change something without a cause.
 const PASSES: u32 = 5;
 /// The maximum interval between consecutive passes.
@@ -100,12 +101,13 @@ impl Change {
             names.push(format!("{} more", self.more));
         }
         let message = format!(
-            "{composite}: {PASSES} passes in a row have changed something though nothing of the parent has changed, \
-             last {}: what the function answers has to depend on what it is asked alone, or somebody else changes what \
-             it names; until then the parent is looked after more slowly",
+            "{composite} does not converge: {PASSES} passes in a row changed objects although the \
+             parent is unchanged, the last {}: the function must return the same children for the \
+             same request, or another client changes them; until the parent changes, its passes \
+             are delayed",
             names.join(", ")
         );
-        Failure::invalid(UNSETTLED, message)
+        Failure::invalid(NOT_CONVERGING, message)
     }
 }
 

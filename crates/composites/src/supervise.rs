@@ -1,5 +1,6 @@
-//! CompositeControllers and RegoControllers themselves: which are run, as whom, and what is told of them. One
-//! that is wrong, or whose account lacks a right, says so and runs not; no other hears of it.
+//! The controllers of CompositeControllers and RegoControllers: the decision which of them run, as which service
+//! account, and their conditions. An invalid composite, or one with an account that lacks a right, does not run and
+//! reports it; other composites are not affected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
@@ -29,93 +30,93 @@ use super::source::{Declaration, Source};
 
 /// Name of the port that starts and stops composites.
 pub const PORT: &str = "composites";
-/// How often kinds and rights are looked up again, though nothing is known to have changed.
+/// Interval between two lookups of kinds and rights without a change.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_mins(5);
-/// How often, while something is missing.
+/// Interval between two lookups while something is missing.
 const LOOK_AGAIN_SOON: SignedDuration = SignedDuration::from_secs(15);
-/// How often, while parents are let go of.
+/// Interval between two passes while parents are released.
 const LEAVING: SignedDuration = SignedDuration::from_millis(500);
 
-/// How often, while it is counted what a policy would delete.
+/// Interval between two passes while the deletions of a policy are counted.
 const COUNTING: SignedDuration = SignedDuration::from_secs(2);
 
-/// The reason of a kind that the API server does not have.
+/// Reason of a composite with a kind that the API server does not serve.
 pub const KIND_MISSING: &str = "KindMissing";
 
-/// How far a composite is run.
+/// The mode in which a composite runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
-    /// Functions are asked.
+    /// Functions are called.
     Run,
-    /// Functions are asked, and nothing is deleted because of what they say.
+    /// Functions are called, and no child is deleted because of their responses.
     Guard,
-    /// Functions are asked, and nothing is written. What has an end comes to it.
+    /// Functions are called, and nothing is written. Children expire at their expiry.
     DryRun,
-    /// What has an end comes to it; nothing else is done.
+    /// Children expire at their expiry; nothing else is done.
     Ends,
-    /// What has an end goes now, and parents are let go of.
+    /// Children with an expiry are deleted now, and parents are released.
     Leave,
 }
 
 impl Mode {
-    /// Whether functions are asked.
+    /// Checks whether functions are called.
     #[must_use]
     pub fn asks(self) -> bool {
         matches!(self, Self::Run | Self::Guard | Self::DryRun)
     }
 }
 
-/// What is declared makes sense.
+/// Condition: the declaration is valid.
 pub const ACCEPTED: &str = "Accepted";
-/// Its account has the rights that it needs.
+/// Condition: the account has the required rights.
 pub const PERMITTED: &str = "Permitted";
-/// It runs.
+/// Condition: the composite runs.
 pub const RUNNING: &str = "Running";
 
-/// Reason of a composite whose policy would delete more than it may.
-pub const WOULD_DELETE: &str = "WouldDelete";
+/// Reason of a composite with a policy that would delete more children than the limit.
+pub const DELETION_LIMIT_EXCEEDED: &str = "DeletionLimitExceeded";
 
-/// Decides which composites of one kind of declaration run.
+/// The controller of the composites of one kind of declaration.
 #[derive(Clone, Debug)]
 pub struct Composites<S> {
     accounts: Accounts,
     natively: Vec<KindName>,
-    /// Which of them are run here.
+    /// Selector of the composites that run here.
     selector: Selector,
     declarations: PhantomData<fn() -> S>,
 }
 
-/// What was found out about one composite.
+/// The data about one composite.
 #[derive(Clone, Debug)]
 pub struct Survey {
-    /// Its kinds, as the API server describes them, if it can be run with them.
+    /// The kinds of the composite, as the API server describes them, if it can run with them.
     pub family: Result<Family, Failure>,
-    /// Which of them there are, whether or not it can be run.
+    /// The kinds that exist, whether or not the composite can run.
     pub kinds: Kinds,
     /// Whether the parents' status may hold observedGeneration.
     pub observes_generation: bool,
     /// The rights that the account lacks.
     pub lacks: Result<Vec<ResourceAttributes>, Failure>,
-    /// The policy that is asked in process; `None` if it is asked over HTTP.
+    /// The policy that runs in process; `None` for a function behind HTTP.
     pub policy: Option<Result<PolicyFound, Failure>>,
-    /// How many parents it holds; `None` if that is not known.
+    /// Number of the parents that the composite holds; `None` if it is unknown.
     pub held: Option<usize>,
-    /// What its parents told; `None` if that is not known.
+    /// The reports of its parents; `None` if they are unknown.
     pub tally: Option<Tally>,
 }
 
-/// Which of a composite's kinds there are: what was made before ends in these, though the composite cannot be run.
+/// The existing kinds of a composite: children expire in these, also if the composite cannot run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kinds {
-    /// That is not known, or that of its parents is not served now, and may be again.
+    /// The kinds are unknown, or the kind of the parents is not served at the moment.
     Unknown,
-    /// That of its parents has no definition: there are no parents.
+    /// The kind of the parents has no definition: there are no parents.
     NoParents,
-    /// These.
+    /// The kinds are served.
     Served {
-        /// Without the kinds of children that are not served.
+        /// The family without the kinds of children that are not served.
         family: Family,
-        /// Whether one of those has a definition: there may be children that nobody can see now.
+        /// Whether an omitted kind has a definition: it may have children that cannot be read now.
         hidden: bool,
     },
 }
@@ -130,7 +131,7 @@ pub struct PolicyFound {
 }
 
 impl PolicyFound {
-    /// Several as one, whose digest is another one when that of any of them is; `None` of none.
+    /// Combines several policies into one, with a digest that changes with each of them; `None` without a policy.
     #[must_use]
     pub fn together(found: &[Self]) -> Option<Self> {
         let of = |part: fn(&Self) -> &String| found.iter().map(part).collect::<BTreeSet<_>>();
@@ -153,48 +154,48 @@ impl PolicyFound {
     }
 }
 
-/// What is to run, as the port is told.
+/// The composite to run, as input of the port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
-    /// What is declared; `None` if nothing is to run for it.
+    /// The declaration; `None` if nothing runs for it.
     pub composite: Option<Declaration>,
-    /// Its kinds.
+    /// The kinds of the composite.
     pub family: Option<Family>,
-    /// As whom.
+    /// The service account that reads and writes.
     pub account: Account,
     /// Whether the parents' status may hold observedGeneration.
     pub observes_generation: bool,
-    /// Digest of the policy, so that another one is another thing to run.
+    /// Digest of the policy: a composite with another policy is started again.
     pub policy: Option<String>,
-    /// How far.
+    /// The mode.
     pub mode: Mode,
 }
 
-/// What the port answers.
+/// The response of the port.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Runs {
-    /// Whether functions are asked.
+    /// Whether functions are called.
     pub running: bool,
 }
 
-/// Where a composite stands.
+/// The state of a composite.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
     accepted: Option<(bool, &'static str, String)>,
     permitted: Option<(bool, &'static str, String)>,
     policy: Option<PolicyFound>,
-    /// Whether the policy may delete what it does not name, though it is guarded.
+    /// Whether the policy may delete children that it does not return, although it is guarded.
     trusted: bool,
-    /// Whether something is not done that the policy says.
+    /// Whether a change that the policy requests is withheld.
     withholds: bool,
     tally: Option<Tally>,
 }
 
 impl<S: Source> Composites<S> {
-    /// By whom they read and write, and the kinds that oz itself looks after: a composite of one would fight
-    /// it.
+    /// Creates the controller with the accounts that read and write, and the kinds that oz itself reconciles: a
+    /// composite of such a kind would conflict with oz.
     #[must_use]
     pub fn new(accounts: Accounts, natively: Vec<KindName>) -> Self {
         Self {
@@ -205,14 +206,15 @@ impl<S: Source> Composites<S> {
         }
     }
 
-    /// Only those with these labels. What has not, or loses them, is somebody else's.
+    /// Limits the controller to composites with these labels. A composite without them, or that loses them, belongs
+    /// to another controller.
     #[must_use]
     pub fn selecting(mut self, labels: impl IntoIterator<Item = (String, String)>) -> Self {
         self.selector = labels.into_iter().collect();
         self
     }
 
-    /// Whether it is to run no more.
+    /// Checks whether the composite is to be stopped.
     fn is_leaving(&self, composite: &S) -> bool {
         let metadata = composite.meta();
         let none = BTreeMap::new();
@@ -269,12 +271,13 @@ impl<S: Source> Composites<S> {
         let all = std::iter::once(&self.accounts.default).chain(&self.accounts.others);
         let all: Vec<String> = all.map(ToString::to_string).collect();
         format!(
-            "it is to run as {named}, which is none of the accounts of composites: {}; see composites.accounts",
+            "the service account {named} is not allowed for composites: {}; see \
+                composites.accounts",
             all.join(", ")
         )
     }
 
-    /// It is not run. What was made before still comes to its end.
+    /// Returns the decision about an invalid composite, which does not run. Existing children still expire.
     fn refused(
         &self,
         uid: Uid<'_>,
@@ -292,7 +295,7 @@ impl<S: Source> Composites<S> {
         }
     }
 
-    /// What comes of what was found out.
+    /// Returns the decision about a composite with its survey.
     fn surveyed(
         &self,
         now: Timestamp,
@@ -318,12 +321,12 @@ impl<S: Source> Composites<S> {
             Some(Ok(found)) => Some(found.clone()),
             None => None,
         };
-        let accepted = Some((true, "Accepted", "what is declared can be run".to_owned()));
+        let accepted = Some((true, "Accepted", "the composite is accepted".to_owned()));
         let account = self.accounts.listed(declared.run_as.as_ref());
         let lacks = match (account, &survey.lacks) {
             (None, _) => Some(("AccountNotListed", self.not_listed(declared))),
             (_, Ok(lacks)) if lacks.is_empty() => None,
-            (Some(account), Ok(lacks)) => Some(("RightMissing", rules(account, lacks))),
+            (Some(account), Ok(lacks)) => Some(("PermissionMissing", rules(account, lacks))),
             (_, Err(failure)) => Some((failure.reason, failure.message.clone())),
         };
         if let Some((reason, message)) = lacks {
@@ -339,7 +342,7 @@ impl<S: Source> Composites<S> {
             });
         }
         let account = account.unwrap_or(&self.accounts.default);
-        let may = format!("{account} has the rights that it needs");
+        let may = format!("{account} has the required rights");
         let digest = policy.as_ref().map(|found| found.digest.clone());
         let mut plan = Plan::default();
         let held = is_held(composite);
@@ -363,7 +366,7 @@ impl<S: Source> Composites<S> {
             state: Standing {
                 accepted: match guarded {
                     Guarded::TooMany(message) if mode == Mode::Guard => {
-                        Some((false, WOULD_DELETE, message))
+                        Some((false, DELETION_LIMIT_EXCEEDED, message))
                     }
                     _ => accepted,
                 },
@@ -376,7 +379,8 @@ impl<S: Source> Composites<S> {
         }
     }
 
-    /// It is not run as it is now. What was made when it was is in its kinds, if they can be read.
+    /// Returns the decision about a declaration that cannot run. Children that it created before are in its kinds, if
+    /// those can be read.
     fn wrong(
         &self,
         now: Timestamp,
@@ -414,7 +418,8 @@ impl<S: Source> Composites<S> {
         }
     }
 
-    /// It is being deleted: what has an end goes with it, and parents are let go of.
+    /// Returns the decision about a composite that is being deleted: children with an expiry are deleted with it, and
+    /// parents are released.
     fn leave(
         &self,
         now: Timestamp,
@@ -449,17 +454,18 @@ fn is_held<S: Source>(composite: &S) -> bool {
     drift::has_finalizer(composite.meta(), FINALIZER)
 }
 
-/// Whether a policy may delete what it does not name.
+/// The decision whether a policy may delete children that it does not return.
 enum Guarded {
-    /// It may.
+    /// Deletion is permitted.
     Not,
-    /// That is not known yet.
+    /// The number of deletions is unknown yet.
     Counting,
-    /// It would delete too many, and why that is so.
+    /// The policy would delete too many children, for this reason.
     TooMany(String),
 }
 
-/// A policy that ran already, or whose digest somebody accepts, may; another must not delete too many.
+/// Returns the guard of a policy. A policy that ran before, or with an accepted digest, may delete; another must stay
+/// within the limit.
 fn guard_of<S: Source>(
     composite: &S,
     declared: &Declared,
@@ -488,21 +494,24 @@ fn guard_of<S: Source>(
     }
     let doubtful = match tally.doubtful {
         0 => String::new(),
-        count => format!(", and for {count} more it does not say"),
+        count => format!(", and possibly {count} more"),
     };
     Guarded::TooMany(format!(
-        "the policy {digest} would delete {} children{doubtful}; it may delete {most} (limits.deletions). It creates and changes meanwhile. To accept: annotate {}={digest}",
+        "the policy {digest} would delete {} children{doubtful}; the maximum is {most} \
+            (limits.deletions). Creations and changes continue. To accept the deletions: annotate \
+            {}={digest}",
         tally.deletions,
         guard::ACCEPT,
     ))
 }
 
-/// Whether it is held while it has parents: its children may have ends, or its parents wait for a function.
+/// Checks whether a composite is held while it has parents: its children may have expiries, or its parents wait for a
+/// function.
 fn has_ends(declared: &Declared, has_policy: bool) -> bool {
     has_policy || declared.finalize.is_some() || declared.window.is_some()
 }
 
-/// The rights that an account needs to run a composite.
+/// Returns the rights that an account needs to run a composite.
 #[must_use]
 pub fn needs(declared: &Declared, has_ends: bool) -> Vec<ResourceAttributes> {
     let mut needs = Vec::new();
@@ -535,7 +544,7 @@ pub fn needs(declared: &Declared, has_ends: bool) -> Vec<ResourceAttributes> {
     needs
 }
 
-/// The rules that an account lacks, as they would be written in a ClusterRole.
+/// Formats the rules that an account lacks, as in a ClusterRole.
 fn rules(account: &Account, lacks: &[ResourceAttributes]) -> String {
     let of = |one: &ResourceAttributes| {
         let resource = one.resource.clone()?;
@@ -677,7 +686,7 @@ impl<S: Source> Controller for Composites<S> {
         let unknown = (
             false,
             "NotAccepted",
-            "what is declared cannot be run".to_owned(),
+            "the composite is not accepted".to_owned(),
         );
         set(
             ACCEPTED,
@@ -689,7 +698,7 @@ impl<S: Source> Controller for Composites<S> {
         let runs = answer.and_then(|answer| serde_json::from_value::<Runs>(answer.clone()).ok());
         let is_running = runs.is_some_and(|runs| runs.running);
         let running = match (&outcome.failure, is_running) {
-            (_, true) => (true, "Running", "parents are looked after".to_owned()),
+            (_, true) => (true, "Running", "parents are reconciled".to_owned()),
             (Some(failure), false) => (false, failure.reason, failure.message.clone()),
             (None, false) => (false, "Stopped", "see the other conditions".to_owned()),
         };

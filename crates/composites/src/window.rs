@@ -25,17 +25,17 @@ pub(super) fn checked(
         let names = path.strip_prefix('.').map(|names| names.split('.'));
         let first = names.clone().and_then(|mut names| names.next());
         if !names.is_some_and(|mut names| names.all(|name| !name.is_empty())) {
-            let message = "is no path such as .spec.validUntil";
-            violations.push(Violation::of(field, message));
+            let message = "is not a path such as .spec.validUntil";
+            violations.push(Violation::new(field, message));
         }
         if matches!(first, Some("metadata" | "status")) {
-            let message = "is of metadata or status, which the parent's author does not write";
-            violations.push(Violation::of(field, message));
+            let message = "is in metadata or status, which the author of the parent does not write";
+            violations.push(Violation::new(field, message));
         }
     }
     if from.is_some_and(|(_, from)| from == until.1) {
         let message = "begins and ends with the same field";
-        violations.push(Violation::of(until.0, message));
+        violations.push(Violation::new(until.0, message));
     }
     Window::new(from.map(|(_, from)| from), until.1)
 }
@@ -72,7 +72,7 @@ impl Window {
     ///
     /// # Errors
     /// If the parent has no end of the window, or a field is not an instant.
-    pub(super) fn of(&self, parent: &Value) -> Result<Bounds, WindowError> {
+    pub(super) fn bounds(&self, parent: &Value) -> Result<Bounds, WindowError> {
         let from = self.from.as_deref();
         let from = from.map(|path| instant(parent, path)).transpose()?;
         let until = instant(parent, &self.until)?;

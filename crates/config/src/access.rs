@@ -45,7 +45,7 @@ impl Default for Installation {
 impl Installation {
     /// Returns the name of a component's Deployment, Service and service account.
     #[must_use]
-    pub fn of(&self, component: &str) -> String {
+    pub fn component_name(&self, component: &str) -> String {
         format!("{}-{component}", self.name)
     }
 
@@ -58,7 +58,7 @@ impl Installation {
             Component::Gate => &self.users.gate,
             Component::Broker => &self.users.broker,
         };
-        let account = || names::service_account(namespace, &self.of(component.name()));
+        let account = || names::service_account(namespace, &self.component_name(component.name()));
         given.clone().unwrap_or_else(account)
     }
 }
@@ -159,7 +159,7 @@ pub struct Transient {
     /// Maximum length of a window.
     pub max_binding_window: Positive,
     /// Maximum length of a window in single namespaces: {prod: 1h}.
-    pub max_binding_window_in: BTreeMap<String, Positive>,
+    pub max_binding_window_by_namespace: BTreeMap<String, Positive>,
     /// Maximum time from the creation of a binding until its window opens: the groups of its requester are the groups
     /// at the creation.
     pub max_binding_lead: Positive,
@@ -175,7 +175,7 @@ impl Default for Transient {
         Self {
             bindable_roles: Vec::new(),
             max_binding_window: Positive::seconds(24 * 3_600),
-            max_binding_window_in: BTreeMap::new(),
+            max_binding_window_by_namespace: BTreeMap::new(),
             max_binding_lead: Positive::seconds(7 * 24 * 3_600),
             max_waiting_bindings: 20,
             serve_example_com: false,

@@ -83,14 +83,14 @@ impl fmt::Display for LogTarget {
     }
 }
 
-/// When a record in a file counts as written.
+/// The instant at which a record in a file counts as written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Fsync {
-    /// When the disk has it.
+    /// After the disk confirmed the write.
     #[default]
     Always,
-    /// When the operating system has it.
+    /// After the operating system accepted the write.
     Never,
 }
 

@@ -29,7 +29,7 @@ pub struct Composites {
     /// controller, as with MetaController: a user who may create such a parent can cause the deletion of these
     /// objects.
     #[schemars(inner(length(max = 253), regex(pattern = SUBDOMAIN)), extend("uniqueItems" = true))]
-    pub adopt_as_original: Vec<String>,
+    pub adopt_all_matching: Vec<String>,
     /// The service account with which the operator reads and writes for composites that name no account. By default
     /// NAME-composites in oz's namespace.
     pub account: Option<Account>,
@@ -48,7 +48,7 @@ impl Default for Composites {
             max: Number::new(200),
             policy_namespaces: Vec::new(),
             selector: BTreeMap::new(),
-            adopt_as_original: Vec::new(),
+            adopt_all_matching: Vec::new(),
             account: None,
             accounts: Vec::new(),
             hook_addresses: BTreeMap::new(),

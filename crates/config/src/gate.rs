@@ -23,7 +23,7 @@ pub struct Gate {
     /// Whether the operator deletes the APIService when no replica was ready for 30 s, and creates it again with the
     /// first ready replica: while the APIService does not respond, the API server deletes no namespace. Disable this
     /// if another component maintains the APIService, such as a GitOps controller that restores deleted objects.
-    pub withdraw: bool,
+    pub unregister_when_unavailable: bool,
     /// Time after SIGTERM during which a replica still opens sessions, since the API server does not notice at once
     /// that the replica stops.
     pub drain: NotNegative,
@@ -41,7 +41,7 @@ impl Default for Gate {
             enabled: false,
             max_sessions: Number::new(500),
             max_sessions_per_user: Number::new(50),
-            withdraw: true,
+            unregister_when_unavailable: true,
             drain: NotNegative::seconds(5),
             session_drain_seconds: Number::new(60),
             service: Service::default(),

@@ -23,13 +23,18 @@ pub struct Harness {
     /// credentials that workspaces name. If empty, workspaces with a seed fail, and report this.
     pub git_image: String,
     /// Ranges of addresses (ADDRESS/BITS) that the pods that clone repositories must not reach, in addition to
-    /// link-local addresses: name the ranges of Services and nodes, and private ranges without a git server.
+    /// link-local addresses: name the ranges of Services and nodes, and private ranges without a git server. The proxies
+    /// of runs connect to no address in these ranges either.
     #[schemars(inner(regex(pattern = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")))]
     pub seed_denied_ranges: Vec<Text<IpNet>>,
     /// End runs, and the Jobs that fill workspaces, when a NetworkPolicy that oz did not create allows their pods to
     /// reach more than oz does, and deny the start of runs and Jobs in this state. Otherwise oz records the state, and
     /// the condition Confined is False.
     pub require_confined: bool,
+    /// Certificate authorities (PEM) that the proxies of runs trust for the hosts that policies grant, in addition to
+    /// the public ones.
+    #[serde(rename = "upstreamCA")]
+    pub upstream_ca: String,
     /// The broker: the server that the pods of runs connect to.
     pub broker: Broker,
 }

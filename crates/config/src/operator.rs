@@ -20,7 +20,7 @@ pub struct Operator {
     pub impersonate_authors: bool,
     /// Run scripts in the containers to which access is granted: to end sessions with their grant, and to find out in
     /// advance which sessions can be ended this way.
-    pub cut_sessions: bool,
+    pub terminate_sessions: bool,
     /// Minutes between two checks of a template's target.
     pub template_reconciliation_interval: Number<0, 1440>,
     /// Number of requests that are reconciled at once.
@@ -36,7 +36,7 @@ impl Default for Operator {
             keep_finished: None,
             pod_ready_timeout: NotNegative::seconds(300),
             impersonate_authors: false,
-            cut_sessions: true,
+            terminate_sessions: true,
             template_reconciliation_interval: Number::new(5),
             workers: Number::new(32),
             sweep_interval: Positive::seconds(600),

@@ -22,7 +22,7 @@ impl OzConfiguration {
             pod_access: self.access.pods,
             name_servers: self.name_servers(),
             impersonate_authors: self.operator.impersonate_authors,
-            cut_sessions: self.operator.cut_sessions,
+            terminate_sessions: self.operator.terminate_sessions,
             access_namespaces: self.access.namespaces.clone(),
             policy_namespaces: self.composites.policy_namespaces.clone(),
             gate: self.gate.enabled.then(|| self.gate_account(namespace)),
@@ -35,7 +35,7 @@ impl OzConfiguration {
     pub fn policy(&self, namespace: &str) -> Policy {
         let transient = &self.transient;
         let roles = transient.bindable_roles.iter().map(|role| role.0.clone());
-        let limits = transient.max_binding_window_in.iter();
+        let limits = transient.max_binding_window_by_namespace.iter();
         Policy {
             roles: BindableRoles(roles.collect()),
             longest: transient.max_binding_window.0,
@@ -62,7 +62,7 @@ impl OzConfiguration {
     pub fn gate_account(&self, namespace: &str) -> GateAccount {
         GateAccount {
             namespace: namespace.to_owned(),
-            name: self.installation.of(Component::Gate.name()),
+            name: self.installation.component_name(Component::Gate.name()),
         }
     }
 
@@ -72,7 +72,7 @@ impl OzConfiguration {
     pub fn composite_account(&self, namespace: &str) -> Option<Account> {
         let default = || Account {
             namespace: namespace.to_owned(),
-            name: self.installation.of("composites"),
+            name: self.installation.component_name("composites"),
         };
         let account = self.composites.account.clone();
         self.composites
@@ -85,7 +85,7 @@ impl OzConfiguration {
     pub fn break_glass_terms(&self) -> break_glass::Terms {
         let review = &self.webhook.break_glass_review;
         break_glass::Terms {
-            within: review.within.0,
+            within: review.deadline.0,
             reviewers: Reviewers {
                 groups: review.groups.clone(),
                 users: Vec::new(),

@@ -176,9 +176,9 @@ fn values_that_no_component_can_use_are_rejected_with_their_path() {
             "transient.maxBindingWindow",
         ),
         (
-            "transient.maxBindingWindowIn",
+            "transient.maxBindingWindowByNamespace",
             json!({"prod": "-1h"}),
-            "transient.maxBindingWindowIn.prod",
+            "transient.maxBindingWindowByNamespace.prod",
         ),
         (
             "composites.account",
@@ -292,13 +292,13 @@ fn invalid_ticket_check_is_rejected_with_its_path() {
         ),
         (
             "tickets.checks",
-            check(json!({"every": "soon"})),
-            "tickets.checks.jira.every",
+            check(json!({"interval": "soon"})),
+            "tickets.checks.jira.interval",
         ),
         (
             "tickets.checks",
-            check(json!({"whenAway": "Maybe"})),
-            "tickets.checks.jira.whenAway",
+            check(json!({"failurePolicy": "Maybe"})),
+            "tickets.checks.jira.failurePolicy",
         ),
         (
             "tickets.checks",
@@ -345,7 +345,7 @@ fn overrides_replace_values_and_are_checked_in_the_same_way() {
         "transient.maxBindingWindow=1h",
         "transient.maxBindingWindow=2h",
         r#"transient.bindableRoles=["team-*", "*/team-*"]"#,
-        "transient.maxBindingWindowIn={prod: 30m}",
+        "transient.maxBindingWindowByNamespace={prod: 30m}",
         "operator.keepFinished=0s",
         "webhook.url=https://127.0.0.1:0",
         "gate.recordings.url=",
@@ -429,9 +429,9 @@ fn digest_of_component_changes_only_with_its_sections() {
         let differs: Vec<bool> = before.iter().zip(&after).map(|(a, b)| a != b).collect();
         assert_eq!(differs, changed, "{section}");
     }
-    let one = format!("{HEAD}gate: {{maxSessions: 7, withdraw: false}}\n");
+    let one = format!("{HEAD}gate: {{maxSessions: 7, unregisterWhenUnavailable: false}}\n");
     let other = format!(
-        "# A comment.\nkind: OzConfiguration\ngate:\n  withdraw: false\n  maxSessions: 7\napiVersion: {API_VERSION}\n"
+        "# A comment.\nkind: OzConfiguration\ngate:\n  unregisterWhenUnavailable: false\n  maxSessions: 7\napiVersion: {API_VERSION}\n"
     );
     assert_eq!(digests(&one), digests(&other));
 }

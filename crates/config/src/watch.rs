@@ -37,13 +37,14 @@ impl ConfigWatch {
         info.get_or_create(&vec![digest]).set(1);
         registry.register(
             "oz_configuration_info",
-            "The digest of the configuration that the process started with",
+            "Digest of the configuration with which the process started",
             info,
         );
         let outdated = Gauge::default();
         registry.register(
             "oz_configuration_outdated",
-            "Whether the process runs with another configuration than its file has now: 1 or 0",
+            "Whether the configuration in the process's file differs from the one with which it \
+                started: 1 or 0",
             outdated.clone(),
         );
         Self {

@@ -66,7 +66,7 @@ pub struct BreakGlassReview {
     /// Period of a review: one review covers the connections of one person in one namespace in this period.
     pub window: Positive,
     /// Time after that period at which the review is due.
-    pub within: Positive,
+    pub deadline: Positive,
     /// Groups of the reviewers; if empty, the reviewers are all users with the ClusterRole oz-review-access in the
     /// namespace.
     #[schemars(inner(length(min = 1)), extend("uniqueItems" = true))]
@@ -77,7 +77,7 @@ impl Default for BreakGlassReview {
     fn default() -> Self {
         Self {
             window: Positive::seconds(3_600),
-            within: Positive::seconds(24 * 3_600),
+            deadline: Positive::seconds(24 * 3_600),
             groups: Vec::new(),
         }
     }

@@ -1,5 +1,6 @@
 //! The sealed word that the operator's canary sends in a review, from which the webhook learns the address of
 //! an API server: no user can seal one, and only the API server forwards it.
+//! See docs/adr/0039-how-api-servers-are-identified.md.
 
 use std::collections::BTreeMap;
 
@@ -71,14 +72,14 @@ mod tests {
         Keys::with_every_owner([[byte; 32]])
     }
 
-    fn at(seconds: i64) -> Timestamp {
+    fn timestamp(seconds: i64) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1_000_000 + seconds)
     }
 
     fn word(seconds: i64) -> String {
         let word = Word {
             replica: "oz-0".to_owned(),
-            at: at(seconds),
+            at: timestamp(seconds),
         };
         word.seal(&keys(1)).unwrap()
     }
@@ -86,27 +87,27 @@ mod tests {
     #[test]
     fn word_is_good_once_and_for_half_a_minute() {
         let used = UsedWords::default();
-        assert!(used.is_new(&keys(1), &word(0), at(30)));
-        assert!(!used.is_new(&keys(1), &word(0), at(30)));
+        assert!(used.is_new(&keys(1), &word(0), timestamp(30)));
+        assert!(!used.is_new(&keys(1), &word(0), timestamp(30)));
         let spaced = word(0).replace(':', ": ");
-        assert!(!used.is_new(&keys(1), &spaced, at(30)));
-        assert!(!used.is_new(&keys(1), &word(1), at(32)));
-        assert!(!used.is_new(&keys(1), &word(100), at(69)));
-        assert!(used.is_new(&keys(1), &word(100), at(70)));
+        assert!(!used.is_new(&keys(1), &spaced, timestamp(30)));
+        assert!(!used.is_new(&keys(1), &word(1), timestamp(32)));
+        assert!(!used.is_new(&keys(1), &word(100), timestamp(69)));
+        assert!(used.is_new(&keys(1), &word(100), timestamp(70)));
     }
 
     #[test]
     fn word_of_another_key_or_purpose_is_none() {
         let used = UsedWords::default();
-        assert!(!used.is_new(&keys(2), &word(0), at(0)));
+        assert!(!used.is_new(&keys(2), &word(0), timestamp(0)));
         let said = Word {
             replica: "oz-0".to_owned(),
-            at: at(0),
+            at: timestamp(0),
         };
         let other = seal::seal(&keys(1), Purpose::SessionToken, &said).unwrap();
-        assert!(!used.is_new(&keys(1), &other, at(0)));
+        assert!(!used.is_new(&keys(1), &other, timestamp(0)));
         for text in ["", "{}", &"x".repeat(2_000)] {
-            assert!(!used.is_new(&keys(1), text, at(0)), "{text}");
+            assert!(!used.is_new(&keys(1), text, timestamp(0)), "{text}");
         }
     }
 
@@ -116,11 +117,11 @@ mod tests {
         let good = (0..1_000).filter(|number| {
             let said = Word {
                 replica: format!("oz-{number}"),
-                at: at(0),
+                at: timestamp(0),
             };
-            used.is_new(&keys(1), &said.seal(&keys(1)).unwrap(), at(0))
+            used.is_new(&keys(1), &said.seal(&keys(1)).unwrap(), timestamp(0))
         });
         assert_eq!(good.count(), REMEMBERED);
-        assert!(used.is_new(&keys(1), &word(61), at(61)));
+        assert!(used.is_new(&keys(1), &word(61), timestamp(61)));
     }
 }

@@ -1,5 +1,6 @@
 //! The ValidatingAdmissionPolicies with which the API server itself enforces rules that must hold without any
 //! process of oz (deploy/policies): their desired form in a cluster, and the faults of existing ones.
+//! See docs/adr/0012-policies-are-the-second-lock.md.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
@@ -110,7 +111,7 @@ impl Policy {
         match (policy, binding) {
             (None, _) => Some("is missing"),
             (Some(found), _) if *found != self.policy => Some("was changed"),
-            (_, None) => Some("is bound to nothing: its binding is missing"),
+            (_, None) => Some("has no effect: its binding does not exist"),
             (_, Some(found)) if *found != self.binding => Some("has a binding that was changed"),
             _ => None,
         }

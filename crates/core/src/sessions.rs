@@ -139,7 +139,7 @@ impl SessionsEnded {
     /// Returns the port's answer for the sessions of this mark, in any pod; `None` if it was not called,
     /// failed, or had no answer about them.
     #[must_use]
-    pub fn of(answers: &Answers, mark: &str) -> Option<Self> {
+    pub fn find(answers: &Answers, mark: &str) -> Option<Self> {
         let mut answers = answers.of_port(PORT);
         let (_, answer) = answers.find(|(key, _)| {
             key.split_once('/')
@@ -159,7 +159,7 @@ mod tests {
     const MARK: &str = "request-uid";
 
     fn sessions(now: Timestamp) -> Sessions {
-        let (action, end) = (Action::SessionCut, Decision::End);
+        let (action, end) = (Action::SessionTerminated, Decision::End);
         Sessions {
             namespace: "shop".into(),
             pod: "web-0".into(),
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn the_end_of_sessions_is_on_record_as_far_as_it_is_known() {
         let now = Timestamp::constant(1_790_000_000, 0);
-        let (action, id) = (Action::SessionCut, MARK);
+        let (action, id) = (Action::SessionTerminated, MARK);
         let sessions = sessions(now);
         let ago = |seconds| now - SignedDuration::from_secs(seconds);
         let came = |ended, left, out_of_reach: &[&str], opened: Option<Opened>| SessionsEnded {
@@ -248,12 +248,12 @@ mod tests {
             }),
         };
         let mut answers = Answers::default();
-        assert_eq!(SessionsEnded::of(&answers, id), None);
+        assert_eq!(SessionsEnded::find(&answers, id), None);
         answers.insert(&effect, SessionsEnded::to_answer(None));
-        assert_eq!(SessionsEnded::of(&answers, id), None);
+        assert_eq!(SessionsEnded::find(&answers, id), None);
         answers.insert(&effect, SessionsEnded::to_answer(Some(&ended)));
-        assert_eq!(SessionsEnded::of(&answers, id), Some(ended));
-        assert_eq!(SessionsEnded::of(&answers, "request"), None);
+        assert_eq!(SessionsEnded::find(&answers, id), Some(ended));
+        assert_eq!(SessionsEnded::find(&answers, "request"), None);
 
         let other = Effect {
             port: "tickets".into(),

@@ -30,7 +30,7 @@ pub struct Settings {
     /// Whether a pod is created only if its template's author could create it.
     pub impersonate_authors: bool,
     /// Whether scripts run in containers, to end sessions and to find out how they can be ended.
-    pub cut_sessions: bool,
+    pub terminate_sessions: bool,
     /// Namespaces in which oz grants access; all if empty.
     pub access_namespaces: Vec<String>,
     /// Namespaces of which composites evaluate the policies in process.

@@ -34,7 +34,7 @@ const KNOWN: [&str; 17] = [
     "ozctl: complete, connect, connection",
     "ozctl: context, output",
     "recording: age, age/header",
-    "rego: functions, heads, policy, rewrite, variables",
+    "rego: functions, policy, rewrite, variables",
     "runtime: lease, runtime, tasks",
     "runtime: store/source, store/watch",
     "testkit-s3: , backend",

@@ -26,6 +26,7 @@ fn the_crates_that_decide_depend_on_no_runtime_and_no_client() {
         "oz-core",
         "oz-gating",
         "oz-runs",
+        "oz-egress",
         "oz-composites",
         "oz-compliance",
     ] {
@@ -35,11 +36,14 @@ fn the_crates_that_decide_depend_on_no_runtime_and_no_client() {
 
 /// The harness runs in the pod of every agent.
 #[test]
-fn a_harness_depends_on_the_api_alone() {
+fn harness_depends_only_on_api_egress_and_outbound() {
     let tree = tree("oz-harness");
     let ours = tree.iter().filter(|name| name.starts_with("oz"));
     let ours: BTreeSet<&str> = ours.map(String::as_str).collect();
-    assert_eq!(ours, BTreeSet::from(["oz-api", "oz-harness"]));
+    assert_eq!(
+        ours,
+        BTreeSet::from(["oz-api", "oz-egress", "oz-harness", "oz-outbound"])
+    );
 }
 
 /// `rand` is a dependency because of the interpreter's feature `std`, without which its `net` does not

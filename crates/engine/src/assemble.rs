@@ -34,7 +34,7 @@ where
     } = setup;
     let client = client.unwrap_or_else(|| parts.client.clone());
     let controller = Arc::new(controller);
-    let counts = parts.metrics.of(&metric_label);
+    let counts = parts.metrics.counts(&metric_label);
     let shared = Shared::new(parts.concurrency);
     let objects = watches.objects;
     let queue = Arc::clone(&shared);
@@ -177,7 +177,7 @@ impl<C: Controller> Kinds<'_, C> {
                 None => {}
                 Some(Packed::ORPHAN) => {
                     let adopts = |object: &C::Object| {
-                        Adopts::of(controller.as_ref(), object)
+                        Adopts::from_object(controller.as_ref(), object)
                             .is_some_and(|adopts| adopts.takes(child))
                     };
                     for object in objects.select(adopts) {

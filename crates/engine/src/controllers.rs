@@ -239,7 +239,7 @@ pub(crate) struct Stores {
 }
 
 /// The handle of a controller that was started.
-#[must_use = "it goes on without this, and can be stopped by it alone"]
+#[must_use = "the controller runs without this handle, which is the only way to stop it"]
 pub struct Running {
     name: String,
     stop: CancellationToken,

@@ -20,6 +20,8 @@
 //! engine.run(shutdown).await?;
 //! # Ok(()) }
 //! ```
+//!
+//! See docs/adr/0014-why-not-kube-runtimes-controller.md.
 
 mod assemble;
 mod background;

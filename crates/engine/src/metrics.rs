@@ -76,14 +76,10 @@ impl Metrics {
             depths: Family::default(),
             labels: Arc::default(),
         };
-        registry.register(
-            "oz_reconcile",
-            "Passes, by what came of them",
-            metrics.passes.clone(),
-        );
+        registry.register("oz_reconcile", "Passes, by result", metrics.passes.clone());
         registry.register(
             "oz_reconcile_duration_seconds",
-            "How long a pass takes",
+            "Duration of a pass",
             metrics.durations.clone(),
         );
         registry.register(
@@ -93,12 +89,12 @@ impl Metrics {
         );
         registry.register(
             "oz_wake_lag_seconds",
-            "How late a pass that was due began",
+            "Delay between the due time of a pass and its start",
             metrics.wake_lags.clone(),
         );
         registry.register(
             "oz_transition_lag_seconds",
-            "How long after the instant at which it was due a change was carried out and told",
+            "Delay between the due time of a change and the report that it is done",
             metrics.transition_lags.clone(),
         );
         registry.register(
@@ -115,7 +111,7 @@ impl Metrics {
     }
 
     /// Returns the metrics of the controllers with this label.
-    pub(crate) fn of(&self, label: &str) -> Arc<Counts> {
+    pub(crate) fn counts(&self, label: &str) -> Arc<Counts> {
         let controller: Arc<str> = label.into();
         let mut labels = self.labels.lock();
         let known = labels.entry(Arc::clone(&controller)).or_default();
@@ -269,7 +265,7 @@ mod tests {
     fn metrics_have_the_promised_names_and_bounded_labels() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let counts = metrics.of("timebox");
+        let counts = metrics.counts("timebox");
         let failure = Failure::conflict("alice/secret-name is in the way");
         counts.passed(Duration::from_millis(3), Some(&failure));
         counts.passed(Duration::from_millis(3), None);
@@ -304,21 +300,21 @@ mod tests {
             encode(&mut text, &registry).unwrap();
             text.matches("controller=\"box\"").count()
         };
-        let (one, other) = (metrics.of("box"), metrics.of("box"));
+        let (one, other) = (metrics.counts("box"), metrics.counts("box"));
         let failure = Failure::conflict("in the way");
         one.passed(Duration::from_millis(3), Some(&failure));
         one.woke(Duration::from_millis(2));
         one.changed("Opened", Duration::from_millis(2));
         one.wrote("create", "Role");
         one.queued(7);
-        metrics.of("another").queued(1);
+        metrics.counts("another").queued(1);
         let before = shown();
         assert!(before > 5, "{before}");
         drop(one);
         assert_eq!(shown(), before);
         drop(other);
         assert_eq!(shown(), 0);
-        metrics.of("box").queued(1);
+        metrics.counts("box").queued(1);
         assert!(metrics.labels.lock().is_empty());
     }
 }

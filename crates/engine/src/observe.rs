@@ -55,7 +55,7 @@ pub trait Observe<C: Controller>: Send + Sync + 'static {
 
     /// Returns the facts about an object that are available without a request: the content of
     /// stores. Must not block.
-    fn known(&self, object: &C::Object) -> C::Facts;
+    fn facts(&self, object: &C::Object) -> C::Facts;
 
     /// Reads the data that a decision needs, and adds it to the facts. This cannot fail: a failed read is
     /// a value inside [`Controller::Facts`], because a decision is needed regardless. The future is
@@ -263,7 +263,7 @@ where
     where
         K: Resource<DynamicType = ()> + 'static,
     {
-        self.child_of(Kind::of::<K>())
+        self.child_of(Kind::from_type::<K>())
     }
 
     /// Does the same as [`Watches::child`], for a kind that is named at run time, see
@@ -280,7 +280,7 @@ where
     where
         K: Resource<DynamicType = ()> + 'static,
     {
-        self.child_kind(Kind::of::<K>(), None, Some(lean))
+        self.child_kind(Kind::from_type::<K>(), None, Some(lean))
     }
 
     /// Does the same as [`Watches::child`]; deletions give a child this many seconds to end.
@@ -289,7 +289,7 @@ where
     where
         K: Resource<DynamicType = ()> + 'static,
     {
-        self.child_kind(Kind::of::<K>(), Some(grace_seconds), None)
+        self.child_kind(Kind::from_type::<K>(), Some(grace_seconds), None)
     }
 
     /// Watches also the objects of kind `K` that this controller did not create: a plan that looks for objects [as
@@ -301,7 +301,7 @@ where
         K: Resource<DynamicType = ()> + 'static,
     {
         self.beside.push(BesideKind {
-            kind: Kind::of::<K>(),
+            kind: Kind::from_type::<K>(),
             marks: marks.to_vec(),
             lean,
         });

@@ -115,8 +115,8 @@ pub fn document(
 /// Returns the failure that a function's response cannot be read.
 #[must_use]
 pub fn misread(function: &InProcess, error: &AnswerError) -> Failure {
-    let message = format!("data.{}: its answer {error}", function.path);
-    Failure::invalid("AnswerInvalid", message)
+    let message = format!("data.{}: its result {error}", function.path);
+    Failure::invalid("ResponseInvalid", message)
 }
 
 /// Returns the failure that a function has no result.

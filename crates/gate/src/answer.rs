@@ -32,7 +32,8 @@ impl Refused {
     /// Returns the refusal of a request without an identified user.
     pub(crate) fn unknown(why: &str) -> Self {
         let message = format!(
-            "the gate answers the API server alone ({why}); use the address of the API server"
+            "the gate serves requests of the API server only ({why}); use the address of the API \
+                server"
         );
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
     }

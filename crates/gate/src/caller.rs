@@ -29,9 +29,9 @@ struct Trusted {
 impl Callers {
     /// Watches the ConfigMap with the trusted authority.
     pub(crate) fn new(feeds: &Feeds, clock: Arc<dyn Clock>) -> Self {
-        let named = Selection::named(CONFIG_MAP);
+        let named = Selection::with_name(CONFIG_MAP);
         Self {
-            config: feeds.store_in(&Kind::of::<ConfigMap>(), NAMESPACE, named),
+            config: feeds.store_in(&Kind::from_type::<ConfigMap>(), NAMESPACE, named),
             clock,
             read: Mutex::default(),
         }
@@ -41,7 +41,7 @@ impl Callers {
     pub(crate) fn identify<B>(&self, request: &Request<B>) -> Result<Requester, Refused> {
         let trusted = self.trusted()?;
         let shown = request.extensions().get::<Arc<ClientCertificate>>();
-        let shown = shown.ok_or_else(|| Refused::unknown("no certificate was shown"))?;
+        let shown = shown.ok_or_else(|| Refused::unknown("no client certificate was presented"))?;
         let proven = trusted.authority.verify(shown, self.clock.now());
         proven.map_err(|why| Refused::unknown(&why.to_string()))?;
         let headers: &HeaderMap = request.headers();
@@ -56,7 +56,7 @@ impl Callers {
     fn trusted(&self) -> Result<Arc<Trusted>, Refused> {
         let not_known = |why: String| Refused::unavailable("FrontProxyUnknown", why);
         let Some(map) = self.config.get(Some(NAMESPACE), CONFIG_MAP) else {
-            let why = format!("ConfigMap {NAMESPACE}/{CONFIG_MAP} was not seen yet");
+            let why = format!("ConfigMap {NAMESPACE}/{CONFIG_MAP} was not read yet");
             return Err(not_known(why));
         };
         let version = map.metadata.resource_version.clone();

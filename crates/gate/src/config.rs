@@ -14,7 +14,7 @@ const SHOWN: usize = 80;
 
 /// Returns the names for which the certificate of a gate in `namespace` is valid.
 pub(crate) fn certificate_names(config: &OzConfiguration, namespace: &str) -> Vec<String> {
-    let name = config.installation.of(Component::Gate.name());
+    let name = config.installation.component_name(Component::Gate.name());
     vec![
         format!("{name}.{namespace}.svc"),
         format!("{name}.{namespace}.svc.cluster.local"),
@@ -52,9 +52,10 @@ fn recipients(texts: &[String]) -> anyhow::Result<Vec<Recipient>> {
         let recipient = match text.parse() {
             Ok(recipient) => recipient,
             // The value may be secret.
-            Err(why @ KeyError::Secret) => bail!("{at} is no recipient: {why}"),
+            Err(why @ KeyError::Secret) => bail!("{at} is not a recipient: {why}"),
             Err(why) => bail!(
-                "{at}, {:?}, is no recipient: {why}; `age-keygen -y FILE` shows the recipient of an identity",
+                "{at}, {:?}, is not a recipient: {why}; `age-keygen -y FILE` prints the recipient \
+                    of an identity",
                 text.chars().take(SHOWN).collect::<String>()
             ),
         };
@@ -64,8 +65,9 @@ fn recipients(texts: &[String]) -> anyhow::Result<Vec<Recipient>> {
     }
     if recipients.len() > MAX_RECIPIENTS {
         bail!(
-            "invalid configuration: gate.recordings.recipients: there are {}, and the maximum is {MAX_RECIPIENTS}; have \
-             several people share one identity, or encrypt it to them",
+            "invalid configuration: gate.recordings.recipients: there are {}, and the maximum is \
+             {MAX_RECIPIENTS}; let several auditors share one identity, or encrypt the identity to \
+             them",
             recipients.len()
         );
     }

@@ -29,15 +29,15 @@ pub(crate) async fn patch_of(request: Request) -> Result<(Parts, Bytes), Refused
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
             let message = format!(
-                "the patch could not be read ({error}); one of at most {MAX_PATCH} bytes is, as kubectl debug \
-                 sends it"
+                "failed to read the patch ({error}); send one of at most {MAX_PATCH} bytes, as \
+                 kubectl debug does"
             );
             return Err(refused("PatchTooLong", message));
         }
         Err(_elapsed) => {
-            let message = format!("the patch did not come within {BODY_TIMEOUT:?}; try again");
+            let message = format!("the patch did not arrive within {BODY_TIMEOUT:?}; try again");
             let status = StatusCode::REQUEST_TIMEOUT;
-            return Err(Refused::new(status, "PatchTooSlow", message));
+            return Err(Refused::new(status, "PatchTimeout", message));
         }
     };
     Ok((parts, body))
@@ -50,7 +50,7 @@ fn is_patch(headers: &HeaderMap) -> Result<(), Refused> {
         return Ok(());
     }
     let message = format!("only patches of the kind {PATCH_TYPE} are read; use kubectl debug");
-    Err(refused("PatchNotTaken", message))
+    Err(refused("PatchNotAllowed", message))
 }
 
 fn refused(reason: &'static str, message: String) -> Refused {
@@ -141,7 +141,7 @@ mod tests {
             "",
         ] {
             let refused = patch_of(request(kind, "{}".into())).await.unwrap_err();
-            assert_eq!(refused.reason, "PatchNotTaken", "{kind}");
+            assert_eq!(refused.reason, "PatchNotAllowed", "{kind}");
         }
         let long = "x".repeat(MAX_PATCH + 1);
         let refused = patch_of(request(PATCH_TYPE, long.into()))
@@ -158,6 +158,6 @@ mod tests {
     async fn a_patch_that_does_not_come_is_not_waited_for() {
         let never = Body::from_stream(futures::stream::pending::<std::io::Result<Bytes>>());
         let refused = patch_of(request(PATCH_TYPE, never)).await.unwrap_err();
-        assert_eq!(refused.reason, "PatchTooSlow");
+        assert_eq!(refused.reason, "PatchTimeout");
     }
 }

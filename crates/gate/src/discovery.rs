@@ -1,6 +1,7 @@
 //! The discovery documents: of the gate's own API group for clients of the API server, and, behind the address of a
 //! request, the part of the core group that the gate passes on. Both have the form that every client reads; a client
 //! that prefers all groups in one document accepts this form when the gate sends it.
+//! See <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#aggregated-discovery>.
 
 use oz_core::gate::{GROUP, RESOURCE, VERSION};
 use serde_json::{Value, json};

@@ -12,7 +12,7 @@ use oz_core::access::grant::Grant;
 use oz_core::access::lock::{Access, Locked, Locks};
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
-use oz_core::connect::{Refusal, Standing, binds};
+use oz_core::connect::{GrantState, Refusal, binds};
 use oz_runtime::{Feeds, Keep, Kind, Selection, Store, Subscription};
 use tokio::sync::watch;
 
@@ -41,7 +41,7 @@ impl Grants {
             group_of: Some(|role: &RoleMeta| labels::owner_uid(&role.metadata)),
             ..Keep::default()
         };
-        let roles: Store<RoleMeta> = feeds.store_of(&Kind::of::<Role>(), ours, &keep);
+        let roles: Store<RoleMeta> = feeds.store_of(&Kind::from_type::<Role>(), ours, &keep);
         let (exec, pod, locks) = (feeds.store(), feeds.store(), feeds.store());
         let (changed, _) = watch::channel(0);
         let subscriptions = [
@@ -86,19 +86,22 @@ impl Grants {
         namespace: &str,
         request: &str,
         user: &Requester,
-    ) -> Result<Option<Standing>, Refused> {
+    ) -> Result<Option<GrantState>, Refused> {
         let ready = self.roles.is_ready() && self.exec.is_ready() && self.pod.is_ready();
         if !ready || !self.locks.is_ready() {
-            let message = "oz-gate has not read every grant yet; try again in a few seconds";
+            let message = "oz-gate has not listed every grant yet; try again in a few seconds";
             return Err(Refused::unavailable("NotReady", message));
         }
         let exec = self.exec.get(Some(namespace), request);
         let pod = self.pod.get(Some(namespace), request);
         let exec = exec.and_then(|one| one.metadata.uid.clone());
         let pod = pod.and_then(|one| one.metadata.uid.clone());
-        let standings = exec.into_iter().chain(pod).filter_map(|uid| self.of(&uid));
-        let mut standings: Vec<Standing> = standings.collect();
-        let theirs = |standing: &Standing| {
+        let standings = exec
+            .into_iter()
+            .chain(pod)
+            .filter_map(|uid| self.find_by_uid(&uid));
+        let mut standings: Vec<GrantState> = standings.collect();
+        let theirs = |standing: &GrantState| {
             standing.grant.sessions.gate.is_some() && binds(&standing.grant.subjects, user)
         };
         let at = standings.iter().position(theirs).unwrap_or(0);
@@ -106,7 +109,7 @@ impl Grants {
     }
 
     /// Returns the grant of the request with this UID, from its Role.
-    fn of(&self, uid: &str) -> Option<Standing> {
+    fn find_by_uid(&self, uid: &str) -> Option<GrantState> {
         let roles = self.roles.group(uid);
         let grant = roles.iter().find_map(|role| {
             let metadata = &role.metadata;
@@ -115,7 +118,7 @@ impl Grants {
             grant.is_at("Role", namespace, name).then_some(grant)
         })?;
         let ended = self.is_ended(&grant);
-        Some(Standing {
+        Some(GrantState {
             grant: Arc::new(grant),
             ended,
         })
@@ -150,11 +153,11 @@ impl Grants {
         user: &Requester,
         now: Timestamp,
     ) -> Result<(), Refusal> {
-        let ended = |ended| Standing {
+        let ended = |ended| GrantState {
             grant: Arc::new(opened.clone()),
             ended,
         };
-        let (standing, lock) = match self.of(&opened.request.uid) {
+        let (standing, lock) = match self.find_by_uid(&opened.request.uid) {
             // The grant continues in another pod; this session is not in that pod.
             Some(standing) if standing.grant.pod != opened.pod => {
                 return oz_gating::is_granted_pod(opened, None);

@@ -15,6 +15,7 @@ use crate::answer::Refused;
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static(upgrade::STREAM_PROTOCOL);
 
 /// Writes the headers that request another protocol.
+/// See <https://www.rfc-editor.org/rfc/rfc6455#section-4.1>.
 pub(crate) fn ask(headers: &mut HeaderMap, asked: &Upgrade, key: &str) -> Result<(), Refused> {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     match asked {
@@ -56,7 +57,7 @@ pub(crate) fn agreed(asked: &Upgrade, key: &str, headers: &HeaderMap) -> Result<
     if is_answer {
         return Ok(agreed);
     }
-    let message = "the API server's answer is to another request than this one; try again";
+    let message = "the response of the API server is not for this request; try again";
     let status = StatusCode::BAD_GATEWAY;
     Err(Refused::new(status, upgrade::DIFFERS, message))
 }

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use oz_api::{RecordedInput, RecordingConfig, RecordingMode, Requester};
 use oz_audit::{Sink as _, Trail};
 use oz_core::connect::Refusal;
-use oz_gating::live::{self, Listing, Live as Asked, Watcher};
+use oz_gating::live::{self, Listing, Live as LivePath, Watcher};
 use oz_gating::moderation::Phase;
 use oz_gating::recording::{About, SessionKey};
 use oz_runtime::Clock;
@@ -39,7 +39,7 @@ const TICK: Duration = Duration::from_millis(250);
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// The view of a session without a recording: the output, and not the input of the user.
 const UNRECORDED: RecordingConfig = RecordingConfig {
-    mode: RecordingMode::Offered,
+    mode: RecordingMode::BestEffort,
     input: RecordedInput::None,
     non_interactive: None,
 };
@@ -122,7 +122,7 @@ impl Register {
     }
 
     /// Returns the sessions of a request.
-    pub(crate) fn of(&self, namespace: &str, request: &str) -> Vec<Arc<Live>> {
+    pub(crate) fn list_for_request(&self, namespace: &str, request: &str) -> Vec<Arc<Live>> {
         let open = self.open();
         let theirs = open.values().filter(|live| {
             let key = &live.key;
@@ -146,7 +146,7 @@ impl Drop for Entry {
         let live = self.register.open().remove(&self.key);
         if let Some(live) = live {
             // In any case: a session that has ended has no viewers.
-            live.traffic.end("the session is over");
+            live.traffic.end("the session has ended");
         }
     }
 }
@@ -198,7 +198,7 @@ impl Live {
     }
 
     /// Returns the session as the listing shows it.
-    fn shown(&self, now: Timestamp, replica: &str) -> live::Session {
+    fn describe(&self, now: Timestamp, replica: &str) -> live::Session {
         let idle = SignedDuration::try_from(self.idle.for_how_long());
         let idle = idle.unwrap_or(SignedDuration::MAX);
         let (bytes_in, bytes_out) = self.traffic.bytes();
@@ -222,8 +222,8 @@ impl Live {
             replica: replica.to_owned(),
             state: match self.moderation.as_ref().map(Moderation::phase) {
                 None | Some(Phase::Open) => live::State::Open,
-                Some(Phase::Waiting(_) | Phase::NobodyCame) => live::State::Waiting,
-                Some(Phase::Held(_) | Phase::NobodyCameBack) => live::State::Held,
+                Some(Phase::Waiting(_) | Phase::ViewerTimeout) => live::State::Waiting,
+                Some(Phase::Paused(_) | Phase::ViewerReturnTimeout) => live::State::Paused,
             },
             moderation: self
                 .moderation
@@ -251,15 +251,15 @@ struct Viewing {
 impl Viewing {
     fn record(&self, now: Timestamp, decision: Decision) -> Record {
         let (key, viewer) = (&self.live.key, &self.viewer.user);
-        let whose = &self.live.user.user;
+        let owner = &self.live.user.user;
         let (reason, message) = match decision {
             Decision::Allow => (
                 "Began",
-                format!("{viewer} watches session {key} of {whose}"),
+                format!("{viewer} watches session {key} of {owner}"),
             ),
             _ => (
                 "Ended",
-                format!("{viewer} does not watch session {key} of {whose} any more"),
+                format!("{viewer} stopped watching session {key} of {owner}"),
             ),
         };
         let subject = format!("{} {reason}", self.subject);
@@ -298,22 +298,23 @@ impl Drop for Viewing {
 }
 
 impl Door {
-    /// Answers a question about one session, from this process only; `None` if the process does not have the session.
+    /// Returns the response to a request about one session, from this process only; `None` if the process does not
+    /// have the session.
     pub(crate) async fn live(
         self: &Arc<Self>,
         user: &Requester,
-        asked: &Asked,
+        asked: &LivePath,
         method: &Method,
         query: Option<&str>,
     ) -> Result<Option<Response<Body>>, Refused> {
         match (asked, method) {
-            (Asked::One(key), &Method::GET) => {
+            (LivePath::One(key), &Method::GET) => {
                 let Some(live) = self.register.get(key) else {
                     return Ok(None);
                 };
-                shown(&live.shown(self.clock.now(), &self.replica)).map(Some)
+                json_response(&live.describe(self.clock.now(), &self.replica)).map(Some)
             }
-            (Asked::One(key), &Method::DELETE) => {
+            (LivePath::One(key), &Method::DELETE) => {
                 let options = query.map(|query| form_urlencoded::parse(query.as_bytes()));
                 let options: Vec<_> = options.into_iter().flatten().collect();
                 let options = options.iter().map(|(name, value)| (&**name, &**value));
@@ -322,9 +323,9 @@ impl Door {
                     return Ok(None);
                 };
                 live.end(user, reason.as_deref());
-                shown(&live.shown(self.clock.now(), &self.replica)).map(Some)
+                json_response(&live.describe(self.clock.now(), &self.replica)).map(Some)
             }
-            (Asked::Watch(key), &Method::GET) => match self.register.get(key) {
+            (LivePath::Watch(key), &Method::GET) => match self.register.get(key) {
                 Some(live) => self.watch(user, live).await.map(Some),
                 None => Ok(None),
             },
@@ -333,14 +334,14 @@ impl Door {
     }
 
     /// Returns the open sessions of a request in this process.
-    pub(crate) fn listing(&self, asked: &Asked) -> Listing {
+    pub(crate) fn listing(&self, asked: &LivePath) -> Listing {
         let (namespace, request) = asked.request();
         let (now, replica) = (self.clock.now(), &self.replica);
-        let sessions = self.register.of(namespace, request);
+        let sessions = self.register.list_for_request(namespace, request);
         Listing {
             sessions: sessions
                 .iter()
-                .map(|live| live.shown(now, replica))
+                .map(|live| live.describe(now, replica))
                 .collect(),
             incomplete: Vec::new(),
         }
@@ -353,8 +354,8 @@ impl Door {
     ) -> Result<Response<Body>, Refused> {
         if !live.is_watchable() {
             let message = format!(
-                "session {} cannot be watched: it is none of exec or attach, or by a protocol that is not read \
-                 (kubectl older than 1.30)",
+                "session {} cannot be watched: only exec and attach can, with a protocol that the \
+                 gate reads (kubectl 1.30 or newer)",
                 live.key
             );
             return Err(Refused::new(StatusCode::CONFLICT, "NotWatchable", message));
@@ -363,9 +364,9 @@ impl Door {
         let began = viewing.record(viewing.watcher.since, Decision::Allow);
         self.trail.record(&began).await.map_err(|failure| {
             let message = format!(
-                "the record is not written ({failure}), and nobody watches a session without"
+                "failed to write the audit record ({failure}), which watching a session requires"
             );
-            Refused::unavailable("NotOnRecord", message)
+            Refused::unavailable("RecordFailed", message)
         })?;
         viewing.recorded = true;
         let config = live.recording.unwrap_or(UNRECORDED);
@@ -388,7 +389,7 @@ impl Door {
         let mut watchers = live.watchers();
         if watchers.len() >= MAX_VIEWERS {
             let message = format!(
-                "{MAX_VIEWERS} people watch session {}, which is as many as may",
+                "session {} has {MAX_VIEWERS} viewers, which is the maximum",
                 live.key
             );
             let status = StatusCode::TOO_MANY_REQUESTS;
@@ -444,7 +445,7 @@ fn lines(
             let next = match next {
                 Ok(next) => next,
                 Err(RecvError::Lagged(missed)) => traffic.mark(&format!(
-                    "this viewer reads too slowly: {missed} pieces of what was said are not shown"
+                    "this viewer reads too slowly: {missed} pieces of the output are skipped"
                 )),
                 Err(RecvError::Closed) => return None,
             };
@@ -455,18 +456,21 @@ fn lines(
 
 /// Returns the refusal of an unsupported method.
 pub(crate) fn not_allowed() -> Refused {
-    let message = "open sessions are read by GET, and one is ended by DELETE";
+    let message = "open sessions are read with GET, and terminated with DELETE";
     Refused::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
 }
 
 /// Returns the refusal for a session that is not open.
 pub(crate) fn over(key: &SessionKey) -> Refused {
-    let message = format!("session {key} is not open; ozctl sessions list --live shows what is");
+    let message = format!(
+        "session {key} is not open; ozctl sessions list --live shows open \
+        sessions"
+    );
     Refused::new(StatusCode::NOT_FOUND, "NotOpen", message)
 }
 
 /// Returns a response with one document.
-pub(crate) fn shown(found: &impl Serialize) -> Result<Response<Body>, Refused> {
+pub(crate) fn json_response(found: &impl Serialize) -> Result<Response<Body>, Refused> {
     let found = serde_json::to_value(found)
         .map_err(|error| Refused::unavailable("Internal", error.to_string()))?;
     Ok(document(StatusCode::OK, &found))

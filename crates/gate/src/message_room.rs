@@ -26,14 +26,14 @@ pub(crate) struct MessageRoom(Arc<Semaphore>);
 /// The error of a long message for which there is no room now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "messages of more than {FREE} bytes, of all sessions together, take as much memory as the gate has for them; send \
-     shorter ones"
+    "messages of more than {FREE} bytes, of all sessions together, use all memory that the gate \
+     has for them; send shorter messages"
 )]
 pub(crate) struct NoRoom;
 
 /// The room that one session takes.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct RoomReservation {
     room: Arc<Semaphore>,
     state: Mutex<State>,
 }
@@ -49,7 +49,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Watched<S> {
     stream: S,
-    held: Arc<Held>,
+    held: Arc<RoomReservation>,
 }
 
 impl Default for MessageRoom {
@@ -61,8 +61,8 @@ impl Default for MessageRoom {
 
 impl MessageRoom {
     /// Watches the stream of a session.
-    pub(crate) fn watch<S>(&self, stream: S) -> (Watched<S>, Arc<Held>) {
-        let held = Arc::new(Held {
+    pub(crate) fn watch<S>(&self, stream: S) -> (Watched<S>, Arc<RoomReservation>) {
+        let held = Arc::new(RoomReservation {
             room: Arc::clone(&self.0),
             state: Mutex::default(),
         });
@@ -81,7 +81,7 @@ impl NoRoom {
     }
 }
 
-impl Held {
+impl RoomReservation {
     fn read(&self, bytes: usize) -> Result<(), NoRoom> {
         let mut state = self.state();
         state.waiting += bytes;

@@ -45,7 +45,7 @@ impl Metrics {
         let registry = registry.sub_registry_with_prefix("oz_gate");
         registry.register(
             "requests",
-            "Requests, by what was asked for and by the reason of a refusal (OK if there was none)",
+            "Requests, by operation and by the reason of the denial (OK if there was none)",
             metrics.asked.clone(),
         );
         registry.register(
@@ -54,8 +54,9 @@ impl Metrics {
             metrics.open.clone(),
         );
         registry.register(
-            "sessions_slowed",
-            "Sessions that nothing is read from, since recordings of their users take their share of the spool",
+            "sessions_throttled",
+            "Sessions that are paused, since recordings of their users use their whole share of \
+                the spool",
             metrics.slowed.clone(),
         );
         registry.register(
@@ -65,12 +66,12 @@ impl Metrics {
         );
         registry.register(
             "session_bytes",
-            "Bytes that ended sessions carried, in from the user and out to them",
+            "Bytes that ended sessions transferred, in from the user and out to the user",
             metrics.bytes.clone(),
         );
         registry.register(
-            "sessions_recorded_empty",
-            "Sessions that were to be recorded and carried something, of which nothing is in the recording",
+            "sessions_empty_recording",
+            "Sessions that required a recording and transferred data, and whose recording is empty",
             metrics.nothing_recorded.clone(),
         );
         metrics.spool.register(registry);

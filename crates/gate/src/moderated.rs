@@ -91,8 +91,8 @@ impl Moderation {
             }
             let (until, held) = match phase {
                 Phase::Waiting(until) => (Some(until), false),
-                Phase::Held(until) => (Some(until), true),
-                Phase::Open | Phase::NobodyCame | Phase::NobodyCameBack => (None, false),
+                Phase::Paused(until) => (Some(until), true),
+                Phase::Open | Phase::ViewerTimeout | Phase::ViewerReturnTimeout => (None, false),
             };
             let end = async {
                 match until {
@@ -114,10 +114,10 @@ impl Moderation {
         loop {
             match self.turn().await {
                 Turn::Stands(Phase::Open) => return Ok(()),
-                Turn::Stands(Phase::NobodyCame | Phase::NobodyCameBack) => {
+                Turn::Stands(Phase::ViewerTimeout | Phase::ViewerReturnTimeout) => {
                     return Err(moderation::nobody_came(&self.config));
                 }
-                Turn::Stands(Phase::Waiting(_) | Phase::Held(_)) | Turn::StillHeld => {}
+                Turn::Stands(Phase::Waiting(_) | Phase::Paused(_)) | Turn::StillHeld => {}
             }
         }
     }
@@ -146,9 +146,10 @@ pub(crate) fn needed(
     match way {
         "exec" | "attach" if asked.is_some_and(Upgrade::is_recorded) => Ok(Some(config.clone())),
         "exec" | "attach" => refused(
-            "that takes a WebSocket; use kubectl 1.30 or newer, or ozctl. If this one waited before, nobody came",
+            "moderation requires a WebSocket; use kubectl 1.30 or newer, or ozctl. If the session \
+                was waiting before, no viewer arrived in time",
         ),
-        "portforward" => refused("what goes through a forwarded port cannot be watched"),
+        "portforward" => refused("the data of a forwarded port cannot be watched"),
         _ => Ok(None),
     }
 }
@@ -189,14 +190,14 @@ mod tests {
         assert_eq!(moderation.opens().await, Ok(()));
         moderation.left(&bob);
         let held = moderation.turn().await;
-        assert!(matches!(held, Turn::Stands(Phase::Held(_))), "{held:?}");
+        assert!(matches!(held, Turn::Stands(Phase::Paused(_))), "{held:?}");
         assert_eq!(moderation.turn().await, Turn::StillHeld);
         moderation.came(&bob);
         assert_eq!(moderation.turn().await, Turn::Stands(Phase::Open));
         moderation.left(&bob);
         let began = Instant::now();
         let mut turns = 0;
-        while moderation.turn().await != Turn::Stands(Phase::NobodyCameBack) {
+        while moderation.turn().await != Turn::Stands(Phase::ViewerReturnTimeout) {
             turns += 1;
             assert!(turns < 10, "it is held for ever");
         }

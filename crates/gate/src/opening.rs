@@ -16,7 +16,7 @@ use crate::router::{Door, Session};
 use crate::tape::Writer;
 
 /// The reason of a session that is not opened because its handler was dropped.
-const WENT_AWAY: &str = "whoever asked went away";
+const WENT_AWAY: &str = "the client disconnected";
 
 /// The opening session of the [module](self). If it is dropped, the session was not opened.
 pub(crate) struct OpeningSession {
@@ -62,7 +62,7 @@ impl OpeningSession {
     /// Records that the API server answered without opening the session. A session that RBAC or the hook refuses was
     /// never recorded as opened, and nothing ran.
     pub(crate) fn answered(mut self, status: StatusCode) {
-        self.fails(format!("the API server answered {status}"));
+        self.fails(format!("the API server responded {status}"));
         if let Some(writer) = self.writer.take() {
             tokio::spawn(writer.discard());
         }
@@ -135,7 +135,7 @@ impl Drop for WaitingSession<'_> {
 
 /// Records in the audit trail that a session is not opened.
 fn note(door: &Door, session: &Session, why: &str) {
-    let message = format!("{} was not opened after all: {why}", session.title());
+    let message = format!("{} was not opened: {why}", session.title());
     let (now, action) = (door.clock.now(), Action::SessionEnded);
     let record = session.record(now, action, Decision::End, "NotOpened", message);
     door.trail.note(

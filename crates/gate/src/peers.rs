@@ -79,21 +79,21 @@ impl std::fmt::Display for Peer {
 /// The reason for which a replica was not asked, or did not answer.
 #[derive(Debug, thiserror::Error)]
 enum PeerError {
-    #[error("the addresses of the gate's other replicas cannot be read: {0}")]
+    #[error("failed to read the addresses of the gate's other replicas: {0}")]
     Addresses(kube::Error),
     #[error(
-        "the gate's authority cannot be read from ConfigMap {namespace}/{}: {why}",
+        "failed to read the gate's authority from ConfigMap {namespace}/{}: {why}",
         names::GATE_CA
     )]
     Authority {
         namespace: String,
         why: Box<dyn std::error::Error + Send + Sync>,
     },
-    #[error("its address makes no URL")]
+    #[error("its address is not valid in a URL")]
     Address,
-    #[error("it answered {0}")]
+    #[error("it responded {0}")]
     Status(StatusCode),
-    #[error("no answer in time")]
+    #[error("no response in time")]
     Late,
     #[error(transparent)]
     Failed(Box<dyn std::error::Error + Send + Sync>),
@@ -162,7 +162,9 @@ impl Peers {
             match answer {
                 Ok(answer) if answer.status() == StatusCode::NOT_FOUND => {}
                 Ok(answer) if answer.status() == StatusCode::UNAUTHORIZED => {
-                    failed.push(format!("{peer}: it does not believe this replica"));
+                    failed.push(format!(
+                        "{peer}: it does not accept the peer token of this replica"
+                    ));
                 }
                 Ok(answer) => {
                     let (parts, body) = answer.into_parts();
@@ -181,7 +183,7 @@ impl Peers {
             return Err(over(key));
         }
         Err(unavailable(format!(
-            "the session may be open in a replica that did not answer ({}); try again",
+            "the session may be open in a replica that did not respond ({}); try again",
             failed.join("; ")
         )))
     }

@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, Method, Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use oz_api::Requester;
 use oz_audit::Sink as _;
-use oz_gating::path::Recordings as Asked;
+use oz_gating::path::Recordings as RecordingsPath;
 use oz_gating::recording::{Listing, PartName, SessionKey};
 use oz_trail::{Action, Decision, Record};
 use parking_lot::Mutex;
@@ -59,7 +59,7 @@ impl Door {
     pub(crate) async fn play(
         &self,
         user: &Requester,
-        asked: &Asked,
+        asked: &RecordingsPath,
         method: &Method,
     ) -> Result<Response<Body>, Refused> {
         if method != Method::GET {
@@ -67,7 +67,7 @@ impl Door {
             return Err(Refused::new(
                 status,
                 "MethodNotAllowed",
-                "recordings are read, by GET",
+                "recordings are read with GET",
             ));
         }
         let Some(recordings) = &self.recordings else {
@@ -96,15 +96,21 @@ impl Door {
             .map_err(|error| away(&error))?;
         let Some(bytes) = found else {
             let message =
-                format!("there is no part {name}; ozctl sessions list shows what there is");
+                format!("there is no part {name}; ozctl sessions list shows the existing parts");
             return Err(Refused::new(StatusCode::NOT_FOUND, "NotFound", message));
         };
         let (now, viewer) = (self.clock.now(), (user.user.clone(), key.clone()));
         if !self.viewings.goes_on(&viewer, now) {
-            self.trail.record(&self.played(user, key, now)).await.map_err(|failure| {
-                let message = format!("the record is not written ({failure}), and nobody is given a recording without");
-                Refused::unavailable("NotOnRecord", message)
-            })?;
+            self.trail
+                .record(&self.played(user, key, now))
+                .await
+                .map_err(|failure| {
+                    let message = format!(
+                        "failed to write the audit record ({failure}), which reading \
+                    a recording requires"
+                    );
+                    Refused::unavailable("RecordFailed", message)
+                })?;
             self.viewings.began(viewer, now);
         }
         let mut response = Response::new(Body::from(bytes));
@@ -114,7 +120,7 @@ impl Door {
     }
 
     fn played(&self, user: &Requester, key: &SessionKey, now: Timestamp) -> Record {
-        let message = format!("{} was given the recording of session {key}", user.user);
+        let message = format!("{} read the recording of session {key}", user.user);
         let subject = format!("{key} {} {now} {}", user.user, self.replica);
         let (action, decision) = (Action::RecordingPlayed, Decision::Allow);
         let mut record = Record::about(now, action, decision, &subject, "Read", message)
@@ -127,14 +133,14 @@ impl Door {
 }
 
 impl Recordings {
-    async fn listing(&self, asked: &Asked) -> Result<Response<Body>, Refused> {
+    async fn listing(&self, asked: &RecordingsPath) -> Result<Response<Body>, Refused> {
         let prefix = format!("{}/{}/", asked.namespace, asked.request);
         let names = self
             .storage
             .list(&prefix, "", MAX_LISTED)
             .await
             .map_err(|error| away(&error))?;
-        let listing = Listing::of(names.iter().filter_map(|name| PartName::read(name)));
+        let listing = Listing::from_parts(names.iter().filter_map(|name| PartName::read(name)));
         let listing = serde_json::to_value(&listing)
             .map_err(|error| Refused::unavailable("Internal", error.to_string()))?;
         Ok(document(StatusCode::OK, &listing))
@@ -142,6 +148,6 @@ impl Recordings {
 }
 
 fn away(error: &StorageError) -> Refused {
-    let message = format!("recordings cannot be read: {error}; try again in a moment");
+    let message = format!("failed to read recordings: {error}; try again in a moment");
     Refused::unavailable("Storage", message)
 }

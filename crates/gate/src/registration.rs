@@ -1,6 +1,7 @@
 //! The APIService by which the API server knows the gate: the installation creates it, and the gate keeps in it the
 //! certificates that it serves with. The operator deletes it while no gate is ready, and recreates it without
 //! certificates.
+//! See <https://kubernetes.io/docs/concepts/extend-kubernetes/api-extension/apiserver-aggregation/>.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,9 +33,9 @@ pub(crate) struct Registration {
 
 impl Registration {
     pub(crate) fn new(client: Client, feeds: &Feeds, namespace: &str) -> Self {
-        let named = Selection::named(GATE_CA);
+        let named = Selection::with_name(GATE_CA);
         Self {
-            bundle: feeds.store_in(&Kind::of::<ConfigMap>(), namespace, named),
+            bundle: feeds.store_in(&Kind::from_type::<ConfigMap>(), namespace, named),
             namespace: namespace.to_owned(),
             services: Api::all(client),
         }
@@ -53,15 +54,15 @@ impl Registration {
                 Ok(is_there) => {
                     if was_there && !is_there {
                         tracing::warn!(
-                            "there is no APIService {API_SERVICE}: nobody reaches the gate; the operator puts it \
-                             back if gate.withdraw is true"
+                            "there is no APIService {API_SERVICE}, so the gate is not reachable; \
+                             the operator creates it again if gate.unregisterWhenUnavailable is true"
                         );
                     }
                     was_there = is_there;
                     if is_there { LOOK_EVERY } else { AGAIN }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the APIService is not as it should be");
+                    tracing::warn!(%error, "the APIService is not as configured");
                     AGAIN
                 }
             };
@@ -96,7 +97,7 @@ impl Registration {
         };
         let patched = self.services.patch(API_SERVICE, &parameters, &patch);
         within(patched, || what("write")).await?;
-        tracing::info!("put the certificates into the APIService");
+        tracing::info!("published the certificates in the APIService");
         Ok(true)
     }
 }

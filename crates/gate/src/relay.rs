@@ -19,7 +19,7 @@ use crate::traffic::Traffic;
 pub(crate) const BUFFER: usize = 32 << 10;
 /// The time for which the relay waits for a client after the server has closed: the client has nothing more to send.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time that a client has to read why its session is over.
+/// The time for which a client can read the reason for the end of its session.
 pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The traffic that a session carried.

@@ -1,4 +1,5 @@
-//! What is asked of the gate, from the request to the answer: who, what, may they, and then it is passed on.
+//! The HTTP server of the gate, from the request to the response: authentication, routing, authorization and
+//! forwarding.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use oz_admission::{ClientCertificate, Peer};
 use oz_api::Requester;
 use oz_audit::Trail;
 use oz_core::access::grant::Grant;
-use oz_core::connect::{Refusal, Standing};
+use oz_core::connect::{GrantState, Refusal};
 use oz_core::gate::ticket::Ticket;
 use oz_core::gate::{GROUP, VERSION};
 use oz_gating::live::{self, Live as AskedLive};
@@ -29,7 +30,7 @@ use oz_gating::path::{self, Path, Rest};
 use oz_gating::query::Options;
 use oz_gating::recording::SessionKey;
 use oz_gating::upgrade::Upgrade;
-use oz_gating::{Asked, peer};
+use oz_gating::{GateRequest, peer};
 use oz_runtime::Clock;
 use oz_trail::{Action, Decision, Record};
 use serde_json::Value;
@@ -39,7 +40,7 @@ use crate::caller::Callers;
 use crate::grants::Grants;
 use crate::handshake::{switching, values};
 use crate::idle::Idle;
-use crate::live::{Entry, Live, Opened, Register, not_allowed, over, shown};
+use crate::live::{Entry, Live, Opened, Register, json_response, not_allowed, over};
 use crate::metrics::Metrics;
 use crate::moderated::{self, Moderation, Turn};
 use crate::opening::{OpeningSession, WaitingSession};
@@ -50,22 +51,22 @@ use crate::relay::{Beside, Carried, relay};
 use crate::sessions::{Sessions, Slot};
 use crate::socket::{self, Spoken};
 use crate::tape::{Tape, Writer};
-use crate::upstream::{Asked as Answered, Upstream, head, whole};
+use crate::upstream::{UpgradeResponse as Answered, Upstream, head, whole};
 use crate::{debug, discovery, slowed};
 
-/// How long either side may take to become a stream once that was agreed on.
+/// Maximum time in which both sides must switch protocols after the API server accepted.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long several changes are looked at as one.
+/// Interval within which several changes are processed together.
 const COALESCE: Duration = Duration::from_millis(25);
-/// The longest that a session is not looked at, whatever happens.
+/// Maximum interval between two checks of a session.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// What answers.
+/// The state of the HTTP server.
 pub(crate) struct Door {
     pub(crate) callers: Callers,
     pub(crate) grants: Arc<Grants>,
     pub(crate) sessions: Arc<Sessions>,
-    /// Those that are open.
+    /// The register of open sessions.
     pub(crate) register: Arc<Register>,
     /// The other replicas.
     pub(crate) peers: Peers,
@@ -73,15 +74,15 @@ pub(crate) struct Door {
     pub(crate) trail: Trail,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
-    /// Where recordings go, if anywhere.
+    /// The storage of recordings, if there is one.
     pub(crate) recordings: Option<Recordings>,
     pub(crate) viewings: Viewings,
-    /// Of the sessions of this process.
+    /// Name of this replica, for the sessions of this process.
     pub(crate) replica: String,
     pub(crate) next: AtomicU64,
 }
 
-/// A session, for as long as it is one.
+/// An open session.
 pub(crate) struct Session {
     pub(crate) grant: Arc<Grant>,
     pub(crate) user: Requester,
@@ -96,7 +97,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Whose it is, and where.
+    /// Returns the user and the pod of the session, for messages.
     pub(crate) fn title(&self) -> String {
         format!(
             "the session of {} in pod {} ({})",
@@ -104,7 +105,7 @@ impl Session {
         )
     }
 
-    /// A record about it, of which there is one of each action.
+    /// Creates an audit record about the session, with an ID that is unique for each action.
     pub(crate) fn record(
         &self,
         now: Timestamp,
@@ -121,7 +122,7 @@ impl Session {
     }
 }
 
-/// What the API server was asked for.
+/// The request that was sent to the API server.
 struct Begun {
     grant: Arc<Grant>,
     user: Requester,
@@ -131,14 +132,14 @@ struct Begun {
     slot: Slot,
 }
 
-/// Who asks.
+/// The caller of the gate.
 struct Caller {
     user: Requester,
-    /// Whether another replica asks for them, which has looked itself.
+    /// Whether another replica sends the request, which has authorized it.
     by_a_replica: bool,
 }
 
-/// The routes.
+/// Creates the routes.
 pub(crate) fn router(door: Arc<Door>) -> Router {
     Router::new().fallback(answer).with_state(door)
 }
@@ -196,8 +197,8 @@ async fn answered(door: &Arc<Door>, request: Request) -> Response<Body> {
     }
 }
 
-/// Whether this is of a client that finds out about kinds: it shows what it is answered in words, and reads no
-/// Status there.
+/// Checks whether the request is from a client that discovers kinds: it prints the response as text, and does not
+/// decode a Status there.
 fn discovers(headers: &HeaderMap) -> bool {
     let mut accepted = headers.get_all(ACCEPT).iter();
     accepted.any(|value| {
@@ -207,17 +208,17 @@ fn discovers(headers: &HeaderMap) -> bool {
     })
 }
 
-/// That the group has no description in OpenAPI, for which the API server asks again and again: it leaves out a group
-/// for which it gets 404, and writes any other answer into its log, each time.
+/// Returns 404 for a path of OpenAPI, which the API server requests repeatedly: it omits a group with 404, and logs
+/// every other response.
 fn not_described(path: &str) -> Option<Refused> {
     const DESCRIPTIONS: [&str; 2] = ["/openapi/v2", "/openapi/v3"];
     DESCRIPTIONS.contains(&path).then(|| {
         let message = "the gate has no description of its group";
-        Refused::new(StatusCode::NOT_FOUND, "NotDescribed", message)
+        Refused::new(StatusCode::NOT_FOUND, "OpenAPINotServed", message)
     })
 }
 
-/// What anybody may know of the group.
+/// Returns the response about the API group, which every user may read.
 fn of_the_group(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
     let found = match path.strip_prefix("/apis")? {
         "" => discovery::groups(),
@@ -228,12 +229,12 @@ fn of_the_group(method: &Method, path: &str, headers: &HeaderMap) -> Option<Resp
     Some(if method == Method::GET {
         discovered(headers, &found).unwrap_or_else(|refused| refused.response())
     } else {
-        let message = "only GET is answered here";
+        let message = "only GET is served here";
         Refused::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).response()
     })
 }
 
-/// Returns the path and query with which the API server is asked.
+/// Returns the path and query of the request to the API server.
 pub(crate) fn upstream_target(path: &Path) -> Result<String, Refused> {
     path.target().ok_or_else(|| {
         let message = "the API server has no such path";
@@ -241,7 +242,8 @@ pub(crate) fn upstream_target(path: &Path) -> Result<String, Refused> {
     })
 }
 
-/// A document for whoever takes it as plain JSON. Who takes another form only asks again when there is none.
+/// Returns a discovery document as plain JSON. A client that requests another form repeats the request after this
+/// refusal.
 fn discovered(headers: &HeaderMap, found: &Value) -> Result<Response<Body>, Refused> {
     let mut accepted = headers.get_all(ACCEPT).iter().peekable();
     let plain = |part: &str| {
@@ -256,7 +258,7 @@ fn discovered(headers: &HeaderMap, found: &Value) -> Result<Response<Body>, Refu
     if good {
         return Ok(document(StatusCode::OK, found));
     }
-    let message = "there is application/json only";
+    let message = "only application/json is served";
     Err(Refused::new(
         StatusCode::NOT_ACCEPTABLE,
         "NotAcceptable",
@@ -265,7 +267,8 @@ fn discovered(headers: &HeaderMap, found: &Value) -> Result<Response<Body>, Refu
 }
 
 impl Door {
-    /// Who asks: by the API server's word, or, about open sessions alone, by another replica's.
+    /// Returns the caller: as the API server authenticated it, or, for requests about open sessions only, as another
+    /// replica did.
     fn caller(&self, request: &Request) -> Result<Caller, Refused> {
         let word = request.headers().get(peer::HEADER);
         // The API server hands on whatever header somebody sends: what comes from there is none of a replica.
@@ -284,14 +287,14 @@ impl Door {
             let (keys, now) = (self.grants.keys(), self.clock.now());
             peer::Word::open(keys, word, request.method().as_str(), target(request), now)
         });
-        let unknown = || Refused::unknown("the word of another replica is not good for this");
+        let unknown = || Refused::unknown("the peer token of another replica does not permit this");
         Ok(Caller {
             user: user.ok_or_else(unknown)?,
             by_a_replica: true,
         })
     }
 
-    /// Answers what is asked about open sessions, by all replicas if it is asked of the gate.
+    /// Returns the response about open sessions, from all replicas if the gate was requested.
     async fn of_all(
         self: &Arc<Self>,
         caller: &Caller,
@@ -312,7 +315,7 @@ impl Door {
                 if !caller.by_a_replica {
                     self.peers.add_to(&mut listing, &question).await;
                 }
-                return shown(&listing);
+                return json_response(&listing);
             }
             AskedLive::List { .. } => return Err(not_allowed()),
             AskedLive::One(key) | AskedLive::Watch(key) => key,
@@ -325,7 +328,7 @@ impl Door {
         }
     }
 
-    /// Passes on what somebody may ask; says as well what it was.
+    /// Forwards a permitted request; returns its kind as well.
     async fn pass(
         self: &Arc<Self>,
         caller: Caller,
@@ -339,7 +342,7 @@ impl Door {
         let user = caller.user;
         if caller.by_a_replica {
             // No word is good for anything else; said once more where it would matter.
-            let why = "a replica asks about open sessions alone";
+            let why = "a peer token permits requests about open sessions only";
             return ("none", Err(Refused::unknown(why)));
         }
         if let Some(asked) = path::read_recordings(uri.path()) {
@@ -385,14 +388,14 @@ impl Door {
         discovered(request.headers(), &found)
     }
 
-    /// The grant by which somebody may ask for this.
-    fn may(&self, user: &Requester, path: &Path) -> Result<Standing, Refused> {
+    /// Returns the grant that permits the request.
+    fn may(&self, user: &Requester, path: &Path) -> Result<GrantState, Refused> {
         let now = self.clock.now();
         let standing = self.grants.find(&path.namespace, &path.request, user)?;
         let lock = standing
             .as_ref()
             .and_then(|standing| self.grants.lock(&standing.grant, user, now));
-        let asked = Asked { now, user, path };
+        let asked = GateRequest { now, user, path };
         oz_gating::decide(asked, standing.as_ref(), lock.as_ref())?;
         // `decide` refuses without one.
         standing.ok_or_else(|| Refused::unavailable("NotReady", "try again"))
@@ -419,7 +422,7 @@ impl Door {
         let way = path.rest.title();
         let protocol = asked.as_ref().map(|(asked, _)| asked);
         let recordings = self.recordings.as_ref();
-        let plan = Plan::of(recordings, (&grant, &user), way, protocol).await?;
+        let plan = Plan::decide(recordings, (&grant, &user), way, protocol).await?;
         let moderation = moderated::needed(&grant, way, protocol)?;
         let begun = slot.map(|slot| Begun {
             grant: Arc::clone(&grant),
@@ -445,7 +448,8 @@ impl Door {
         let (Some((asked, client)), Some(ticket)) = (asked, ticket) else {
             let answered = self.upstream.send(parts, &target).await?;
             if answered.status() == StatusCode::SWITCHING_PROTOCOLS {
-                let message = "the API server wants another protocol that nobody asked for";
+                let message = "the API server changed to a protocol that the client did not \
+                    request";
                 return Err(Refused::unavailable("ApiServer", message));
             }
             return Ok(head(&answered).map(|_| self.followed(session, answered.into_body())));
@@ -461,7 +465,7 @@ impl Door {
         .await
     }
 
-    /// The word by which the connect hook knows for whom the gate asks, and to which container that was added.
+    /// Creates the session token, from which the connect hook reads the user and the container.
     pub(crate) fn ticket(
         &self,
         grant: &Grant,
@@ -473,7 +477,7 @@ impl Door {
         sealed.map_err(|error| Refused::unavailable("NotSealed", error.to_string()))
     }
 
-    /// Opens a session, which is carried from then on.
+    /// Opens a session, which a task carries from then on.
     async fn open(
         self: &Arc<Self>,
         mut opening: OpeningSession,
@@ -502,7 +506,7 @@ impl Door {
         Ok(response)
     }
 
-    /// Waits until a session may open that takes somebody who watches.
+    /// Waits until a moderated session may open.
     async fn opens(&self, session: &Session) -> Result<(), Refused> {
         let Some(moderation) = &session.live.moderation else {
             return Ok(());
@@ -522,7 +526,7 @@ impl Door {
         })
     }
 
-    /// Holds a session while too few people watch who have to; ready when that has been so for too long.
+    /// Pauses a session while too few moderators watch it; ready after the timeout of a pause.
     async fn moderated(&self, session: &Session) -> Refusal {
         let (live, traffic) = (&session.live, &session.live.traffic);
         let Some(moderation) = &live.moderation else {
@@ -533,12 +537,12 @@ impl Door {
                 Turn::Stands(Phase::Open) => {
                     self.held(session, false, moderation::RESUMED.to_owned());
                 }
-                Turn::Stands(Phase::Held(_)) => {
+                Turn::Stands(Phase::Paused(_)) => {
                     self.held(session, true, moderation::held(&moderation.config));
                     traffic.alive();
                 }
                 Turn::StillHeld => traffic.alive(),
-                Turn::Stands(Phase::NobodyCame | Phase::NobodyCameBack) => {
+                Turn::Stands(Phase::ViewerTimeout | Phase::ViewerReturnTimeout) => {
                     return moderation::nobody_came_back(&moderation.config);
                 }
                 Turn::Stands(Phase::Waiting(_)) => {}
@@ -546,12 +550,12 @@ impl Door {
         }
     }
 
-    /// Holds a session, or lets it go on; its user is told, and it is on record.
+    /// Pauses or resumes a session, notifies its user, and writes an audit record.
     fn held(&self, session: &Session, held: bool, told: String) {
         session.live.traffic.hold(held);
         session.idle.hold(held);
-        let (action, now) = (Action::SessionHeld, self.clock.now());
-        let reason = if held { "Held" } else { "Resumed" };
+        let (action, now) = (Action::SessionPaused, self.clock.now());
+        let reason = if held { "Paused" } else { "Resumed" };
         let message = format!("session {} of {}: {told}", session.key, session.user.user);
         let mut record = session.record(now, action, Decision::Note, reason, message);
         // There is one each time.
@@ -560,7 +564,7 @@ impl Door {
         session.live.traffic.tell(told);
     }
 
-    /// A session, which is known of from now on.
+    /// Registers a session.
     fn session(&self, begun: Begun, plan: &Plan, options: &Options) -> Session {
         let Begun {
             grant,
@@ -607,7 +611,7 @@ impl Door {
         }
     }
 
-    /// Begins to record a session, as planned. Returns the recording, or the reason for which there is none.
+    /// Begins to record a session, as planned. Returns the recording, or the reason why the session is not recorded.
     async fn record(
         &self,
         session: &Session,
@@ -631,13 +635,13 @@ impl Door {
                     Err(refused) => refused.message,
                 }
             }
-            (Plan::Record(_), None) => "there is nowhere to keep it".to_owned(),
+            (Plan::Record(_), None) => "there is no storage for it".to_owned(),
             (Plan::Cannot(why), _) => why.clone(),
         };
         Ok((None, Some(why)))
     }
 
-    /// Carries the bytes of a session until its end, which is put on record.
+    /// Carries the bytes of a session until its end, and writes an audit record of the end.
     async fn carry(
         self: Arc<Self>,
         session: Session,
@@ -673,7 +677,7 @@ impl Door {
                 }
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, "a session was not opened after all");
+                tracing::debug!(%error, "a session was not opened");
                 (None, Carried::default())
             }
             Err(_elapsed) => (None, Carried::default()),
@@ -686,13 +690,13 @@ impl Door {
         }
     }
 
-    /// Looks after a session that is slowed down; never ready.
+    /// Reports a session that is slowed down; never ready.
     async fn slowed(&self, session: &Session, tape: Option<&Arc<Tape>>) -> Infallible {
         let (traffic, idle) = (&session.live.traffic, &session.idle);
         slowed::look_after(tape, traffic, idle, &self.metrics).await
     }
 
-    /// Ends the recording of a session that is over, and puts it on record.
+    /// Ends the recording of a session that has ended, and writes an audit record.
     pub(crate) async fn recorded(
         &self,
         session: &Session,
@@ -709,7 +713,7 @@ impl Door {
         } else if passed > 0 && !ended.heard {
             // It cannot be: what passes is what was read. Whoever finds a way is to be seen.
             self.metrics.nothing_recorded.inc();
-            let why = format!("it carried {passed} bytes, and none of them is in its recording");
+            let why = format!("it carried {passed} bytes, and its recording has none of them");
             self.unrecorded(session, &why);
         }
         let (key, now) = (&session.key, self.clock.now());
@@ -724,14 +728,15 @@ impl Door {
                 record.pod = Some(session.grant.pod.clone());
                 recordings::on_record(&self.trail, &record).await;
                 if let Err(error) = ended.recording.finish().await {
-                    tracing::warn!(session = %key, %error, "failed to forget a recording that is on record");
+                    tracing::warn!(session = %key, %error, "failed to remove a recording that is \
+                        in the audit trail");
                 }
             }
             Err(error) => self.unrecorded(session, &error.to_string()),
         }
     }
 
-    /// Puts on record that a session is not recorded, or not any more.
+    /// Writes an audit record that a session is not recorded, or no longer recorded.
     fn unrecorded(&self, session: &Session, why: &str) {
         let message = format!("{} is not recorded: {why}", session.title());
         let (action, now) = (Action::SessionUnrecorded, self.clock.now());
@@ -740,7 +745,7 @@ impl Door {
             .note(session.record(now, action, note, "NotRecorded", message));
     }
 
-    /// A body that goes on as long as the grant does; whoever reads it is told why it does not any more.
+    /// Returns a body that ends with the grant; its last line states the reason.
     fn followed(self: &Arc<Self>, session: Session, body: kube::client::Body) -> Body {
         let session = Arc::new(session);
         let end = {
@@ -774,7 +779,7 @@ impl Door {
         Body::from_stream(body.chain(last))
     }
 
-    /// Ready when a session has to end, with the reason; `may_be_idle` is false while nothing can be said in it.
+    /// Ready when a session must end, with the reason; `may_be_idle` is false while the session accepts no input.
     async fn end_of(&self, session: &Session, may_be_idle: bool) -> Refusal {
         let mut changes = self.grants.changes();
         let (grant, user) = (&session.grant, &session.user);
@@ -794,25 +799,25 @@ impl Door {
                 limit = session.idle.over(), if may_be_idle => return oz_gating::idle(grant, limit),
                 why = session.live.ended() => return why,
                 () = self.sessions.closing() => {
-                    let message = "this replica of the gate stops; connect again".to_owned();
+                    let message = "this replica of the gate is stopping; connect again".to_owned();
                     return Refusal { reason: "Stopping", message };
                 }
             }
         }
     }
 
-    /// Counts a session that is over, and puts it on record.
+    /// Counts a session that has ended, and writes an audit record.
     fn ended(&self, session: &Session, why: Option<&Refusal>, carried: Carried) {
         let reason = why.map_or("Closed", |why| why.reason);
         self.metrics.ended(reason, carried.inward, carried.outward);
         self.note_end(session, why, carried);
     }
 
-    /// Puts on record that a session is over.
+    /// Writes an audit record that a session has ended.
     pub(crate) fn note_end(&self, session: &Session, why: Option<&Refusal>, carried: Carried) {
         let reason = why.map_or("Closed", |why| why.reason);
         let action = match why {
-            Some(_) => Action::SessionCut,
+            Some(_) => Action::SessionTerminated,
             None => Action::SessionEnded,
         };
         let title = session.title();
@@ -842,7 +847,8 @@ impl Door {
     }
 }
 
-/// A body that is read: once it is over, or nobody reads it any more, how much passed of a log is on record.
+/// A response body that a client reads. When it ends, or the client disconnects, the audit record states the number
+/// of bytes.
 struct Followed<F: Future<Output = Refusal>> {
     door: Arc<Door>,
     session: Arc<Session>,
@@ -865,7 +871,7 @@ impl<F: Future<Output = Refusal>> Drop for Followed<F> {
     }
 }
 
-/// How a session ended, for who sees what was said in it.
+/// Formats the end of a session for its viewers.
 fn how_it_ended(why: Option<&Refusal>, carried: Carried) -> String {
     match (why, carried.exit) {
         (Some(why), _) => format!("the session was ended: {}", why.message),
@@ -874,34 +880,34 @@ fn how_it_ended(why: Option<&Refusal>, carried: Carried) -> String {
     }
 }
 
-/// Path and query of a request.
+/// Returns path and query of a request.
 fn target(request: &Request) -> &str {
     let target = request.uri().path_and_query();
     target.map_or_else(|| request.uri().path(), |target| target.as_str())
 }
 
-/// Refuses what comes with a body.
+/// Denies a request with a body.
 fn bodiless(headers: &HeaderMap) -> Result<(), Refused> {
     let lengths: Vec<_> = headers.get_all(CONTENT_LENGTH).iter().collect();
     let empty = lengths.len() <= 1 && lengths.iter().all(|length| *length == "0");
     if empty && !headers.contains_key(TRANSFER_ENCODING) {
         return Ok(());
     }
-    let message = "what the gate passes on has no body";
+    let message = "the forwarded request must not have a body";
     Err(Refused::new(
         StatusCode::BAD_REQUEST,
-        "BodyNotTaken",
+        "BodyNotAllowed",
         message,
     ))
 }
 
-/// Ready when a session that must be recorded is not any more.
+/// Ready when a session that must be recorded is no longer recorded.
 async fn not_recorded(tape: Option<&Arc<Tape>>) -> Refusal {
     let why = match tape {
         Some(tape) => tape.broken().await,
         None => std::future::pending().await,
     };
-    let message = format!("this session must be recorded, and is not any more: {why}");
+    let message = format!("this session requires a recording, which failed: {why}");
     Refusal {
         reason: "NotRecorded",
         message,

@@ -40,7 +40,7 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let (common, settings) = (&args.common, &loaded.configuration);
     let Some(listener) = args.listen.0.map(bind).transpose()? else {
-        bail!("failed to start: --listen says nowhere, but the API server must reach the gate");
+        bail!("failed to start: --listen names no address, but the API server must reach the gate");
     };
     let port = listener.local_addr()?.port();
     let config = common.config(names::GATE).await?;
@@ -74,7 +74,7 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
         peers: Peers::new(
             client.clone(),
             namespace,
-            &settings.installation.of(Component::Gate.name()),
+            &settings.installation.component_name(Component::Gate.name()),
             replica,
         ),
         upstream,

@@ -65,18 +65,19 @@ impl Sessions {
     pub(crate) fn take(self: &Arc<Self>, user: &str) -> Result<Slot, Refused> {
         let mut open = self.open();
         if open.shut {
-            let message = "this replica of the gate is about to stop; try again";
+            let message = "this replica of the gate is stopping; try again";
             return Err(Refused::unavailable("Stopping", message));
         }
         let theirs = open.by_user.get(user).copied().unwrap_or_default();
         let message = if theirs >= self.most_per_user {
             format!(
-                "{user} has {theirs} sessions open, which is as many as one user may have \
+                "{user} has {theirs} open sessions, which is the maximum for a user \
                  (gate.maxSessionsPerUser); close one"
             )
         } else if open.all >= self.most {
             format!(
-                "{} sessions are open, which is as many as the gate takes (gate.maxSessions); try again later",
+                "{} sessions are open, which is the maximum of the gate (gate.maxSessions); try \
+                    again later",
                 open.all
             )
         } else {

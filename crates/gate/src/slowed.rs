@@ -19,10 +19,10 @@ use crate::traffic::Traffic;
 /// slow output.
 const NOTICE_AFTER: Duration = Duration::from_secs(5);
 /// The notice to the user of a slowed session.
-const SLOWED: &str = "your recordings that wait to be stored take all the room that one user has; this session goes on when \
-                      some are stored";
+const SLOWED: &str = "your recordings that wait to be stored use the whole share of one user; this \
+                      session continues when some are stored";
 /// The notice when the session continues.
-const RESUMED: &str = "this session goes on";
+const RESUMED: &str = "this session continues";
 
 /// Sends the notices of a session for as long as it is open.
 pub(crate) async fn look_after(

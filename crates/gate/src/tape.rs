@@ -280,7 +280,7 @@ impl Tape {
             let goes_on = !self.is_broken();
             self.share.came(lines.len());
             if goes_on && let Err(error) = self.put(&mut recording, &lines, part).await {
-                tracing::warn!(%error, "a session is not recorded any more");
+                tracing::warn!(%error, "the recording of a session failed");
                 self.broken.send_replace(Some(error.to_string()));
             }
             self.state().kept = said;
@@ -346,7 +346,7 @@ impl Writer {
         }
     }
 
-    /// Ends the tape with a line about the end; `None` if its task is gone, which happens only with the process.
+    /// Ends the tape with a line about the end; `None` if its task has ended, which happens only with the process.
     pub(crate) async fn end(self, why: &str) -> Option<Ended> {
         {
             let at = self.tape.opened.elapsed();

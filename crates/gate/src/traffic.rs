@@ -168,7 +168,7 @@ impl Traffic {
         }
     }
 
-    /// Begins to watch; `None` once the session is over. [`Traffic::left`] is called for each viewer that began.
+    /// Begins to watch; `None` if the session has ended. [`Traffic::left`] is called for each viewer that began.
     pub(crate) fn watch(&self, about: &About, config: &RecordingConfig) -> Option<View> {
         let at = self.opened.elapsed();
         let mut feed = self.feed();
@@ -343,7 +343,7 @@ mod tests {
     use crate::tape::tests::{self as tape, piece};
 
     const CONFIG: RecordingConfig = RecordingConfig {
-        mode: RecordingMode::Offered,
+        mode: RecordingMode::BestEffort,
         input: RecordedInput::Echoed,
         non_interactive: Some(NonInteractive::All),
     };

@@ -39,7 +39,7 @@ const ONWARD: [HeaderName; 2] = [ACCEPT, USER_AGENT];
 const BACK: [HeaderName; 2] = [CONTENT_TYPE, WARNING];
 
 /// The result of a request for a session.
-pub(crate) enum Asked {
+pub(crate) enum UpgradeResponse {
     /// The session is open.
     Open(Agreed, OnUpgrade),
     /// The API server sent another response.
@@ -83,7 +83,8 @@ impl Upstream {
                 StatusCode::FORBIDDEN,
                 "NotBound",
                 format!(
-                    "the gate's account {} has no access to pod {} any more, or not yet; try again in a second",
+                    "the gate's account {} has no access to pod {}; if the grant is new, try again \
+                        in a second",
                     self.account, grant.pod.name
                 ),
             ),
@@ -138,7 +139,7 @@ impl Upstream {
         (parts, target): (&Parts, &str),
         ticket: &str,
         asked: &Upgrade,
-    ) -> Result<Asked, Refused> {
+    ) -> Result<UpgradeResponse, Refused> {
         let mut request = onward(parts, target)?;
         // A new key for each request: a response to another request cannot be taken for the response to this one.
         let key = generate_key();
@@ -146,10 +147,10 @@ impl Upstream {
         self.say(request.headers_mut(), ticket)?;
         let answered = self.answer(request).await?;
         if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(Asked::Answered(answered));
+            return Ok(UpgradeResponse::Answered(answered));
         }
         let agreed = agreed(asked, &key, answered.headers())?;
-        Ok(Asked::Open(agreed, hyper::upgrade::on(answered)))
+        Ok(UpgradeResponse::Open(agreed, hyper::upgrade::on(answered)))
     }
 
     async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, Refused> {
@@ -164,14 +165,18 @@ impl Upstream {
     fn say(&self, headers: &mut HeaderMap, ticket: &str) -> Result<(), Refused> {
         let internal = |_| {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            Refused::new(status, "Internal", "the ticket does not fit into a header")
+            Refused::new(
+                status,
+                "Internal",
+                "the session token does not fit into a header",
+            )
         };
         let user = HeaderValue::from_str(&self.account.user()).map_err(internal)?;
         headers.insert(IMPERSONATE_USER, user);
         let extra = format!("impersonate-extra-{EXTRA}");
         let extra = HeaderName::try_from(extra).map_err(|_| {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            Refused::new(status, "Internal", "the ticket has no header")
+            Refused::new(status, "Internal", "the session token has no header")
         })?;
         headers.insert(extra, HeaderValue::from_str(ticket).map_err(internal)?);
         Ok(())
@@ -184,7 +189,7 @@ fn onward(parts: &Parts, target: &str) -> Result<Request<Body>, Refused> {
     *request.method_mut() = parts.method.clone();
     *request.uri_mut() = target.parse().map_err(|_| {
         let message =
-            "the query is too long to be passed on; pass what is long through standard input";
+            "the query is too long to be forwarded; send long input through standard input";
         Refused::new(StatusCode::BAD_REQUEST, "QueryTooLong", message)
     })?;
     copy(&parts.headers, request.headers_mut(), &ONWARD);
@@ -214,13 +219,16 @@ fn copy(from: &HeaderMap, to: &mut HeaderMap, names: &[HeaderName]) {
 }
 
 fn unreachable(error: &kube::Error) -> Refused {
-    let message = format!("failed to ask the API server: {error}; try again in a moment");
+    let message = format!(
+        "failed to send the request to the API server: {error}; try again in a \
+        moment"
+    );
     Refused::unavailable("ApiServer", message)
 }
 
 fn no_answer() -> Refused {
     let message =
-        "the API server did not answer in time: the node of the pod may be away; try again";
+        "the API server did not respond in time: the node of the pod may be down; try again";
     Refused::new(StatusCode::GATEWAY_TIMEOUT, "ApiServerTimeout", message)
 }
 

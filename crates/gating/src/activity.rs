@@ -3,6 +3,7 @@
 //! activity; the gate reads them anyway.
 
 /// The control frame of SPDY that opens a stream.
+/// See <https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/>.
 const SYN_STREAM: [u8; 2] = [0, 1];
 
 /// The state of the frames of SPDY in one direction of a session.

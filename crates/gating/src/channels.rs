@@ -1,4 +1,5 @@
 //! The channels of `v4` and `v5.channel.k8s.io`: the first byte of each message. The API server reads some of them.
+//! See <https://pkg.go.dev/k8s.io/apimachinery/pkg/util/remotecommand>.
 
 use super::query::Options;
 use super::upgrade::Subprotocol;
@@ -22,6 +23,7 @@ const COUNT: u8 = 5;
 /// The channels on which the API server reads messages of a client of exec or attach (package `wsstream` of
 /// Kubernetes). The gate forwards and records these messages only, so a recording has no input that did not reach the
 /// command.
+/// See <https://pkg.go.dev/k8s.io/apimachinery/pkg/util/httpstream/wsstream>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadChannels {
     stdin: bool,

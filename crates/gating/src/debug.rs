@@ -1,6 +1,7 @@
 //! `kubectl debug` through the gate: the check that the patch of kubectl adds one container, with an image that the
 //! grant's template lists, and with no field that grants more than a shell next to the other containers. The gate
 //! forwards a patch that it writes from the checked fields; it never forwards an unchecked field.
+//! See <https://kubernetes.io/docs/concepts/workloads/pods/ephemeral-containers/>.
 
 use oz_core::access::grant::Grant;
 use oz_core::connect::Refusal;
@@ -154,13 +155,13 @@ pub fn read(body: &[u8], grant: &Grant, pod: &Value) -> Result<Added, Refusal> {
     }
     let patch: Patch = serde_json::from_slice(body).map_err(|error| {
         refused(
-            "PatchNotTaken",
-            &format!("the patch says something that the gate does not pass on: {error}"),
+            "PatchNotAllowed",
+            &format!("the patch contains a field that the gate does not forward: {error}"),
         )
     })?;
     let Ok([container]) = <[Container; 1]>::try_from(patch.spec.containers) else {
         let why = "spec.ephemeralContainers has to name one new container";
-        return Err(refused("PatchNotTaken", why));
+        return Err(refused("PatchNotAllowed", why));
     };
     checked(&container, grant)?;
     fits(&container, grant, pod)?;
@@ -191,8 +192,8 @@ pub fn came_by(pod: &Value, grant: &Grant, name: &str) -> bool {
 
 fn checked(container: &Container, grant: &Grant) -> Result<(), Refusal> {
     if dns_label(&container.name).is_err() {
-        let why = format!("name {:?} is none of a container", container.name);
-        return Err(refused("PatchNotTaken", &why));
+        let why = format!("name {:?} is not a name of a container", container.name);
+        return Err(refused("PatchNotAllowed", &why));
     }
     let images = &grant.sessions.debug_images;
     let mut patterns = images.iter().filter_map(|image| Pattern::read(image));
@@ -206,8 +207,8 @@ fn checked(container: &Container, grant: &Grant) -> Result<(), Refusal> {
         return Err(refused("ImageNotGranted", &why));
     }
     if container.env.iter().any(|variable| variable.name == MARK) {
-        let why = format!("env may not set {MARK}, which oz does");
-        return Err(refused("PatchNotTaken", &why));
+        let why = format!("env may not set {MARK}, which oz sets");
+        return Err(refused("PatchNotAllowed", &why));
     }
     Ok(())
 }
@@ -223,7 +224,7 @@ fn fits(container: &Container, grant: &Grant, pod: &Value) -> Result<(), Refusal
         .iter()
         .any(|list| has(list, name))
     {
-        let why = format!("the pod has a container {name} already, which is not changed");
+        let why = format!("the pod has a container {name} already, and it cannot be changed");
         return Err(refused("NameTaken", &why));
     }
     let Some(target) = &container.target_container_name else {
@@ -294,8 +295,8 @@ fn harmless(container: &Container, pod: &Value) -> Result<(), Refusal> {
         return traces(context, pod);
     };
     Err(refused(
-        "PatchNotTaken",
-        &format!("{field} gives more than a grant does"),
+        "PatchNotAllowed",
+        &format!("{field} grants more than a grant permits"),
     ))
 }
 
@@ -305,15 +306,18 @@ fn traces(context: &SecurityContext, pod: &Value) -> Result<(), Refusal> {
     let mut added = context.capabilities.iter().flat_map(|all| &all.add);
     let why = match added.find(|one| *one != TRACE) {
         Some(other) => {
-            format!("securityContext.capabilities.add: {other} gives more than a grant does")
+            format!("securityContext.capabilities.add: {other} grants more than a grant permits")
         }
         None if context.capabilities.iter().all(|all| all.add.is_empty()) => return Ok(()),
         None if pod["spec"]["hostPID"] == true => {
-            format!("the pod sees the processes of its node, which {TRACE} would let it look into")
+            format!(
+                "the pod shares the process namespace of its node, which {TRACE} would give \
+                access to"
+            )
         }
         None => return Ok(()),
     };
-    Err(refused("PatchNotTaken", &why))
+    Err(refused("PatchNotAllowed", &why))
 }
 
 fn refused(reason: &'static str, why: &str) -> Refusal {

@@ -1,6 +1,7 @@
 //! The authentication of a user by the headers of the API server that forwards the user's requests. The ConfigMap
 //! `extension-apiserver-authentication` names these headers, and the authorities of the API server's client
 //! certificate.
+//! See <https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/#authentication-flow>.
 
 use std::collections::BTreeMap;
 

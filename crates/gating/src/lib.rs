@@ -29,7 +29,7 @@ use oz_api::duration::GoDuration;
 use oz_api::{Operation, Requester};
 use oz_core::access::grant::Grant;
 use oz_core::access::lock::Locked;
-use oz_core::connect::{self, Refusal, Standing, binds};
+use oz_core::connect::{self, GrantState, Refusal, binds};
 use serde_json::Value;
 
 pub use exit::Exit;
@@ -39,7 +39,7 @@ use path::{Path, Rest};
 
 /// A request of a user to the gate.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct GateRequest<'a> {
     /// The current time.
     pub now: Timestamp,
     /// The user, as the API server authenticated them.
@@ -54,8 +54,8 @@ pub struct Asked<'a> {
 /// # Errors
 /// If the user is denied. The denial is the same for a request of another user as for one that does not exist.
 pub fn decide(
-    asked: Asked<'_>,
-    standing: Option<&Standing>,
+    asked: GateRequest<'_>,
+    standing: Option<&GrantState>,
     lock: Option<&Locked>,
 ) -> Result<(), Refusal> {
     let Path {
@@ -71,8 +71,9 @@ pub fn decide(
         return Err(Refusal::new(
             "NoGrant",
             format!(
-                "{} has no grant by request {request} in namespace {namespace}; ozctl requests --mine -n \
-                 {namespace} lists what there is, and ozctl create exec TEMPLATE -n {namespace} asks for one",
+                "{} has no grant by request {request} in namespace {namespace}; ozctl requests \
+                 --mine -n {namespace} lists your requests, and ozctl create exec TEMPLATE -n \
+                 {namespace} creates one",
                 asked.user.user
             ),
         ));
@@ -161,12 +162,12 @@ fn added<'a>(grant: &Grant, rest: &'a Rest) -> Option<&'a str> {
 ///
 /// # Errors
 /// If the access ends. The error states the reason.
-pub fn lasts(now: Timestamp, standing: &Standing, lock: Option<&Locked>) -> Result<(), Refusal> {
+pub fn lasts(now: Timestamp, standing: &GrantState, lock: Option<&Locked>) -> Result<(), Refusal> {
     let grant = &standing.grant;
     let (request, namespace) = (&grant.request.name, &grant.request.namespace);
     if grant.sessions.gate.is_none() {
         return Err(Refusal::new(
-            "NotByGate",
+            "GateNotUsed",
             format!(
                 "request {request} does not go through the gate; use kubectl without --server, or ozctl \
                  exec -n {namespace}"
@@ -178,7 +179,7 @@ pub fn lasts(now: Timestamp, standing: &Standing, lock: Option<&Locked>) -> Resu
         return Err(Refusal::new(
             "Expired",
             format!(
-                "the access of request {request} ended at {}; ask again: {again}",
+                "the access of request {request} ended at {}; create a new request: {again}",
                 grant.window.until
             ),
         ));
@@ -186,7 +187,7 @@ pub fn lasts(now: Timestamp, standing: &Standing, lock: Option<&Locked>) -> Resu
     if standing.ended {
         return Err(Refusal::new(
             "Revoked",
-            format!("the access of request {request} was revoked; ask again: {again}"),
+            format!("the access of request {request} was revoked; create a new request: {again}"),
         ));
     }
     match lock {
@@ -201,8 +202,8 @@ pub fn idle(grant: &Grant, limit: SignedDuration) -> Refusal {
     Refusal::new(
         "Idle",
         format!(
-            "nothing was said in this session for {}, and the access of request {} ends what is not used for \
-             that long (template {}, spec.accessConfig.idleTimeout); connect again",
+            "this session had no input and no output for {}, the idle timeout of request {} \
+             (template {}, spec.accessConfig.idleTimeout); connect again",
             GoDuration::from(limit),
             grant.request.name,
             grant.template
@@ -222,8 +223,8 @@ pub fn is_granted_pod(grant: &Grant, uid: Option<&str>) -> Result<(), Refusal> {
     Err(Refusal::new(
         "PodReplaced",
         format!(
-            "pod {pod} of request {request} is gone, or was replaced by another of its name; see where the \
-             grant stands: kubectl get ear,par {request} -n {}",
+            "pod {pod} of request {request} was deleted, or replaced by another of its name; check \
+             the grant: kubectl get ear,par {request} -n {}",
             grant.request.namespace
         ),
     ))
@@ -267,10 +268,11 @@ fn may(
 fn other_pod(grant: &Grant, namespace: &str, pod: &str) -> Refusal {
     let request = &grant.request;
     Refusal::new(
-        "OtherPod",
+        "PodMismatch",
         format!(
-            "request {} is for pod {} in namespace {}, not for pod {pod} in namespace {namespace}; use that \
-             pod, or ask for this one: ozctl create exec {} -n {namespace} --target-pod {pod}",
+            "request {} is for pod {} in namespace {}, not for pod {pod} in namespace {namespace}; \
+             use that pod, or request this one: ozctl create exec {} -n {namespace} --target-pod \
+             {pod}",
             request.name, grant.pod.name, request.namespace, grant.template
         ),
     )

@@ -96,7 +96,7 @@ pub fn reason<'a>(
         if name != REASON || reason.is_some() {
             return Err(Refusal::new(
                 "OptionUnknown",
-                format!("ending a session takes one option, {REASON}; leave out {name:?}"),
+                format!("the termination of a session has one option, {REASON}; remove {name:?}"),
             ));
         }
         let length = value.chars().count();
@@ -115,10 +115,10 @@ pub fn reason<'a>(
 #[must_use]
 pub fn ended(by: &str, reason: Option<&str>) -> Refusal {
     let message = match reason {
-        Some(why) => format!("{by} ended this session: {why}"),
-        None => format!("{by} ended this session"),
+        Some(why) => format!("{by} terminated this session: {why}"),
+        None => format!("{by} terminated this session"),
     };
-    Refusal::new("EndedByHand", message)
+    Refusal::new("EndedByUser", message)
 }
 
 /// Returns the notice for the user of a session when a viewer starts or stops to watch the session.
@@ -127,7 +127,7 @@ pub fn notice(viewer: &str, begins: bool) -> String {
     if begins {
         format!("{viewer} watches this session")
     } else {
-        format!("{viewer} does not watch this session any more")
+        format!("{viewer} stopped watching this session")
     }
 }
 
@@ -212,7 +212,7 @@ pub enum State {
     /// The session opens when enough viewers watch it.
     Waiting,
     /// Data is not forwarded until enough viewers watch again.
-    Held,
+    Paused,
 }
 
 /// A viewer of a session.
@@ -291,7 +291,7 @@ mod tests {
         let long: &'static str = "x".repeat(MAX_REASON + 1).leak();
         assert!(read(&[("reason", long)]).is_err());
         let told = ended("bob", Some("it is late")).message;
-        assert_eq!(told, "bob ended this session: it is late");
+        assert_eq!(told, "bob terminated this session: it is late");
     }
 
     #[test]

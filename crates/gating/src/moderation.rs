@@ -49,11 +49,11 @@ pub enum Phase {
     /// Enough viewers watch.
     Open,
     /// The viewers have left: no data is forwarded, and the session ends at this time.
-    Held(Duration),
+    Paused(Duration),
     /// The viewers did not arrive in time.
-    NobodyCame,
+    ViewerTimeout,
     /// The viewers did not return in time.
-    NobodyCameBack,
+    ViewerReturnTimeout,
 }
 
 /// The state of a moderated session over time.
@@ -81,10 +81,10 @@ impl Moderated {
     /// Returns the new phase.
     pub fn look(&mut self, passed: Duration, enough: bool) -> Phase {
         self.phase = match self.phase {
-            Phase::Waiting(last) if passed >= last => Phase::NobodyCame,
-            Phase::Held(last) if passed >= last => Phase::NobodyCameBack,
-            Phase::Waiting(_) | Phase::Open | Phase::Held(_) if enough => Phase::Open,
-            Phase::Open => Phase::Held(passed + HOLD),
+            Phase::Waiting(last) if passed >= last => Phase::ViewerTimeout,
+            Phase::Paused(last) if passed >= last => Phase::ViewerReturnTimeout,
+            Phase::Waiting(_) | Phase::Open | Phase::Paused(_) if enough => Phase::Open,
+            Phase::Open => Phase::Paused(passed + HOLD),
             other => other,
         };
         self.phase
@@ -97,8 +97,8 @@ pub fn nobody_came(config: &ModerationConfig) -> Refusal {
     Refusal::new(
         "NotModerated",
         format!(
-            "a session by this template opens once {} (ozctl sessions watch), and they did not within {} minutes; \
-             agree on a time, and try again",
+            "a session by this template opens once {} (ozctl sessions watch), and that did not \
+             happen within {} minutes; agree on a time, and try again",
             watchers(config),
             WAIT.as_secs() / 60
         ),
@@ -111,7 +111,7 @@ pub fn nobody_came_back(config: &ModerationConfig) -> Refusal {
     Refusal::new(
         "NotModerated",
         format!(
-            "this session goes on only while {}, and they did not come back within {} seconds",
+            "this session is open only while {}, and that was not the case for {} seconds",
             watchers(config),
             HOLD.as_secs()
         ),
@@ -122,14 +122,14 @@ pub fn nobody_came_back(config: &ModerationConfig) -> Refusal {
 #[must_use]
 pub fn held(config: &ModerationConfig) -> String {
     format!(
-        "this session is held until {}; it ends in {} seconds",
+        "this session is paused until {}; it ends in {} seconds",
         watchers(config),
         HOLD.as_secs()
     )
 }
 
 /// The notice for the user of a session that resumes.
-pub const RESUMED: &str = "this session goes on";
+pub const RESUMED: &str = "this session continues";
 
 #[cfg(test)]
 mod tests {
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn session_opens_with_enough_viewers_is_held_and_ends_without_them() {
         let at = Duration::from_secs;
-        let (waiting, over) = (Phase::Waiting(WAIT), Phase::NobodyCame);
+        let (waiting, over) = (Phase::Waiting(WAIT), Phase::ViewerTimeout);
         for (why, looks) in [
             (
                 "nobody came",
@@ -237,21 +237,21 @@ mod tests {
                 vec![
                     (5, true, Phase::Open),
                     (9, true, Phase::Open),
-                    (10, false, Phase::Held(at(70))),
-                    (69, false, Phase::Held(at(70))),
+                    (10, false, Phase::Paused(at(70))),
+                    (69, false, Phase::Paused(at(70))),
                     (69, true, Phase::Open),
                     (700, true, Phase::Open),
-                    (700, false, Phase::Held(at(760))),
-                    (760, false, Phase::NobodyCameBack),
-                    (761, true, Phase::NobodyCameBack),
+                    (700, false, Phase::Paused(at(760))),
+                    (760, false, Phase::ViewerReturnTimeout),
+                    (761, true, Phase::ViewerReturnTimeout),
                 ],
             ),
             (
                 "they came back too late",
                 vec![
                     (0, true, Phase::Open),
-                    (1, false, Phase::Held(at(61))),
-                    (61, true, Phase::NobodyCameBack),
+                    (1, false, Phase::Paused(at(61))),
+                    (61, true, Phase::ViewerReturnTimeout),
                 ],
             ),
         ] {

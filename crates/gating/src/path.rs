@@ -266,8 +266,8 @@ pub fn read(method: &str, path: &str, query: Option<&str>) -> Result<Path, Refus
         return Err(Refusal::new(
             "MethodNotAllowed",
             format!(
-                "the gate passes on GET, POST for exec, attach and port-forward, and PATCH for what kubectl debug \
-                 adds; not {method} of this"
+                "the gate forwards GET, POST for exec, attach and port-forward, and PATCH for \
+                 kubectl debug; not {method} for this path"
             ),
         ));
     }
@@ -311,7 +311,7 @@ fn read_rest(path: &str, segments: &[&str], query: &str) -> Result<(Rest, Option
         Some("ephemeralcontainers") => Some(Operation::Debug),
         Some(_) => return Err(elsewhere(path)),
     };
-    let options = Options::read(query, known(operation))?;
+    let options = Options::read(query, options_for(operation))?;
     let rest = Rest::Pod {
         namespace: namespace.to_owned(),
         pod: pod.to_owned(),
@@ -344,7 +344,7 @@ fn listed(path: &str, namespace: &str, query: &str) -> Result<(Rest, Options), R
 }
 
 /// Returns the options that the gate knows for an operation.
-fn known(operation: Option<Operation>) -> &'static [(&'static str, Kind)] {
+fn options_for(operation: Option<Operation>) -> &'static [(&'static str, Kind)] {
     match operation {
         None => &[("pretty", Kind::Text), ("resourceVersion", Kind::Text)],
         Some(Operation::Exec) => EXEC,
@@ -359,7 +359,8 @@ fn malformed(path: &str) -> Refusal {
     Refusal::new(
         "PathMalformed",
         format!(
-            "{path:?} is no path of the gate's: these begin with {}, and nothing in them may be escaped",
+            "{path:?} is not a path of the gate: these begin with {}, and no part of them may be \
+                escaped",
             prefix("NAMESPACE", "REQUEST")
         ),
     )
@@ -367,10 +368,11 @@ fn malformed(path: &str) -> Refusal {
 
 fn elsewhere(path: &str) -> Refusal {
     Refusal::new(
-        "NotThroughTheGate",
+        "PathNotServed",
         format!(
-            "{path:?} is not passed on: the gate is for get, exec, attach, port-forward, logs and debug of the pod \
-             of one request, by its name; use kubectl without --server for all else"
+            "{path:?} is not forwarded: the gate serves get, exec, attach, port-forward, logs and \
+             debug of the pod of one request, by its name; use kubectl without --server for all \
+             else"
         ),
     )
 }

@@ -2,6 +2,7 @@
 //! but one replica carries a session. The token names the user that the first replica authenticated by the API server,
 //! the exact request, and the time. It is valid for a short time, for requests about open sessions only; a replica does
 //! not forward a request that it received with a peer token.
+//! See docs/adr/0034-how-replicas-of-the-gate-ask-each-other.md.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

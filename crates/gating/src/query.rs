@@ -57,7 +57,7 @@ impl Options {
             let Some((name, kind)) = known.iter().find(|(known, _)| *known == name) else {
                 return Err(Refusal::new(
                     "OptionUnknown",
-                    format!("the gate does not know the option {name:?} of this; leave it out"),
+                    format!("the gate does not support the option {name:?} here; remove it"),
                 ));
             };
             let repeated = options.0.iter().any(|(before, _)| before == name);
@@ -65,7 +65,7 @@ impl Options {
                 return Err(Refusal::new(
                     "OptionRepeated",
                     format!(
-                        "the option {name} is there twice, and the API server reads one; leave one out"
+                        "the option {name} is set twice, and the API server reads one; remove one"
                     ),
                 ));
             }
@@ -148,7 +148,7 @@ impl Kind {
         let malformed = |what: &str| {
             Refusal::new(
                 "OptionMalformed",
-                format!("the option {name} takes {what}, not {value:?}"),
+                format!("the option {name} must be {what}, not {value:?}"),
             )
         };
         match self {
@@ -208,8 +208,8 @@ fn pairs(query: &str) -> Result<Vec<(&str, String)>, Refusal> {
             value.map(|value| (name, value)).ok_or_else(|| {
                 Refusal::new(
                     "QueryMalformed",
-                    "the query cannot be read; its names take no escapes, its values whole ones, and what they stand \
-                     for is UTF-8",
+                    "failed to read the query; its names must be unescaped, and the escapes of its \
+                     values complete and UTF-8",
                 )
             })
         })
@@ -234,7 +234,7 @@ fn too_long() -> Refusal {
     Refusal::new(
         "QueryTooLong",
         format!(
-            "the query is longer than {MAX_QUERY} bytes; pass what is long through standard input"
+            "the query is longer than {MAX_QUERY} bytes; send long input through standard input"
         ),
     )
 }

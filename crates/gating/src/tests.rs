@@ -28,7 +28,7 @@ fn gate() -> GateAccount {
     "oz-system/oz-gate".parse().unwrap()
 }
 
-fn at(seconds: i64) -> Timestamp {
+fn timestamp(seconds: i64) -> Timestamp {
     let start: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
     start + SignedDuration::from_secs(seconds)
 }
@@ -63,8 +63,8 @@ pub(crate) fn grant() -> Grant {
             container: None,
         },
         operations: vec![Operation::Exec],
-        window: Window::new(at(0), Some(five), five, five),
-        granted_at: at(0),
+        window: Window::new(timestamp(0), Some(five), five, five),
+        granted_at: timestamp(0),
         template: "shell".into(),
         template_digest: String::new(),
         revoke_on_template_change: false,
@@ -87,10 +87,10 @@ pub(crate) fn grant() -> Grant {
 }
 
 /// Returns the standing of a grant: alice may exec into db-0 for five minutes, through the gate.
-fn standing() -> Standing {
+fn standing() -> GrantState {
     let mut grant = grant();
     grant.sessions.gate = Some(gate());
-    Standing {
+    GrantState {
         grant: Arc::new(grant),
         ended: false,
     }
@@ -111,9 +111,9 @@ fn reason(
     user: &Requester,
     now: Timestamp,
     path: &Path,
-    standing: Option<&Standing>,
+    standing: Option<&GrantState>,
 ) -> &'static str {
-    let asked = Asked { now, user, path };
+    let asked = GateRequest { now, user, path };
     match decide(asked, standing, None) {
         Ok(()) => "Allowed",
         Err(refusal) => {
@@ -264,21 +264,21 @@ fn every_row_of_who_passes() {
     let pod = path("/api/v1/namespaces/shop/pods/db-0");
     let alice = user("alice");
     let good = standing();
-    assert_eq!(reason(&alice, at(10), &exec, Some(&good)), "Allowed");
-    assert_eq!(reason(&alice, at(10), &pod, Some(&good)), "Allowed");
+    assert_eq!(reason(&alice, timestamp(10), &exec, Some(&good)), "Allowed");
+    assert_eq!(reason(&alice, timestamp(10), &pod, Some(&good)), "Allowed");
     assert_eq!(
-        reason(&alice, at(10), &path("/api"), Some(&good)),
+        reason(&alice, timestamp(10), &path("/api"), Some(&good)),
         "Allowed"
     );
     // The denial does not reveal whether the request of another user exists.
     assert_eq!(
-        reason(&user("mallory"), at(10), &exec, Some(&good)),
+        reason(&user("mallory"), timestamp(10), &exec, Some(&good)),
         "NoGrant"
     );
-    assert_eq!(reason(&alice, at(10), &exec, None), "NoGrant");
+    assert_eq!(reason(&alice, timestamp(10), &exec, None), "NoGrant");
     let of_others = decide(
-        Asked {
-            now: at(10),
+        GateRequest {
+            now: timestamp(10),
             user: &user("mallory"),
             path: &exec,
         },
@@ -286,8 +286,8 @@ fn every_row_of_who_passes() {
         None,
     );
     let of_none = decide(
-        Asked {
-            now: at(10),
+        GateRequest {
+            now: timestamp(10),
             user: &user("mallory"),
             path: &exec,
         },
@@ -297,20 +297,35 @@ fn every_row_of_who_passes() {
     assert_eq!(of_others, of_none);
     // The gate has no grant for its own account.
     let itself = user("system:serviceaccount:oz-system:oz-gate");
-    assert_eq!(reason(&itself, at(10), &exec, Some(&good)), "NoGrant");
-    assert_eq!(reason(&alice, at(299), &exec, Some(&good)), "Allowed");
-    assert_eq!(reason(&alice, at(300), &exec, Some(&good)), "Expired");
+    assert_eq!(
+        reason(&itself, timestamp(10), &exec, Some(&good)),
+        "NoGrant"
+    );
+    assert_eq!(
+        reason(&alice, timestamp(299), &exec, Some(&good)),
+        "Allowed"
+    );
+    assert_eq!(
+        reason(&alice, timestamp(300), &exec, Some(&good)),
+        "Expired"
+    );
     let mut ended = standing();
     ended.ended = true;
-    assert_eq!(reason(&alice, at(10), &exec, Some(&ended)), "Revoked");
-    let direct = Standing {
+    assert_eq!(
+        reason(&alice, timestamp(10), &exec, Some(&ended)),
+        "Revoked"
+    );
+    let direct = GrantState {
         grant: Arc::new(grant()),
         ended: false,
     };
-    assert_eq!(reason(&alice, at(10), &exec, Some(&direct)), "NotByGate");
+    assert_eq!(
+        reason(&alice, timestamp(10), &exec, Some(&direct)),
+        "GateNotUsed"
+    );
     for (rest, expected) in [
-        ("/api/v1/namespaces/shop/pods/db-1/exec", "OtherPod"),
-        ("/api/v1/namespaces/bank/pods/db-0/exec", "OtherPod"),
+        ("/api/v1/namespaces/shop/pods/db-1/exec", "PodMismatch"),
+        ("/api/v1/namespaces/bank/pods/db-0/exec", "PodMismatch"),
         (
             "/api/v1/namespaces/shop/pods/db-0/attach",
             "OperationNotGranted",
@@ -325,7 +340,7 @@ fn every_row_of_who_passes() {
         ),
     ] {
         assert_eq!(
-            reason(&alice, at(10), &path(rest), Some(&good)),
+            reason(&alice, timestamp(10), &path(rest), Some(&good)),
             expected,
             "{rest}"
         );
@@ -339,14 +354,17 @@ fn every_row_of_who_passes() {
     ] {
         let rest = format!("/api/v1/namespaces/shop/pods/db-0/exec{container}");
         assert_eq!(
-            reason(&alice, at(10), &path(&rest), Some(&narrow)),
+            reason(&alice, timestamp(10), &path(&rest), Some(&narrow)),
             expected
         );
     }
     // A request of the same name in another namespace is another request.
     let mut elsewhere = standing();
     Arc::make_mut(&mut elsewhere.grant).request.namespace = "bank".into();
-    assert_eq!(reason(&alice, at(10), &exec, Some(&elsewhere)), "NoGrant");
+    assert_eq!(
+        reason(&alice, timestamp(10), &exec, Some(&elsewhere)),
+        "NoGrant"
+    );
 }
 
 #[test]
@@ -364,18 +382,20 @@ fn a_replica_believes_another_for_one_request_and_for_a_moment() {
     let (path, alice) = (live::session(&key), user("alice"));
     let target = format!("{path}?reason=late");
     let sealed = |method: &str, target: &str| {
-        let word = Word::new(&alice, method, target, at(10));
+        let word = Word::new(&alice, method, target, timestamp(10));
         word.seal(&keys).unwrap()
     };
     let word = sealed("DELETE", &target);
     assert!(word.bytes().all(|byte| byte.is_ascii_graphic()));
     let open = |keys: &Keys, word: &str, method: &str, target: &str, now: i64| {
-        Word::open(keys, word, method, target, at(now))
+        Word::open(keys, word, method, target, timestamp(now))
     };
     let found = open(&keys, &word, "DELETE", &target, 12);
     assert_eq!(found, Some(alice.clone()));
     let others = Keys::with_every_owner([[8; 32]]);
-    let ticket = Ticket::new(&grant(), &alice, at(10)).seal(&keys).unwrap();
+    let ticket = Ticket::new(&grant(), &alice, timestamp(10))
+        .seal(&keys)
+        .unwrap();
     let mut altered = word.clone();
     altered.replace_range(40..41, if &word[40..41] == "A" { "B" } else { "A" });
     for (why, keys, word, method, target, now) in [
@@ -680,10 +700,13 @@ fn a_list_is_of_one_pod_by_its_name_in_one_form() {
     };
     for (rest, expected) in [
         (format!("/api/v1/namespaces/shop/pods?{one}"), "Allowed"),
-        (format!("/api/v1/namespaces/shop/pods?{one}1"), "OtherPod"),
-        (format!("/api/v1/namespaces/bank/pods?{one}"), "OtherPod"),
+        (
+            format!("/api/v1/namespaces/shop/pods?{one}1"),
+            "PodMismatch",
+        ),
+        (format!("/api/v1/namespaces/bank/pods?{one}"), "PodMismatch"),
     ] {
-        let passes = reason(&user("alice"), at(10), &of(&rest), Some(&standing()));
+        let passes = reason(&user("alice"), timestamp(10), &of(&rest), Some(&standing()));
         assert_eq!(passes, expected, "{rest}");
     }
 }
@@ -709,7 +732,7 @@ fn with_debug_alone_only_what_came_by_the_grant_is_entered() {
             "GET"
         };
         let path = read(method, path, Some(query)).unwrap();
-        let passes = reason(&alice, at(10), &path, Some(&granted));
+        let passes = reason(&alice, timestamp(10), &path, Some(&granted));
         if passes != "Allowed" {
             return passes.to_owned();
         }
@@ -748,6 +771,6 @@ fn with_debug_alone_only_what_came_by_the_grant_is_entered() {
     assert!(!sees_pod(&granted.grant, &path.rest));
     let line = format!("{PREFIX}/api/v1/namespaces/shop/pods/db-0/ephemeralcontainers");
     let path = read("PATCH", &line, None).unwrap();
-    let passes = reason(&alice, at(10), &path, Some(&granted));
+    let passes = reason(&alice, timestamp(10), &path, Some(&granted));
     assert_eq!(passes, "OperationNotGranted");
 }

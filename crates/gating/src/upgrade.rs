@@ -13,6 +13,7 @@ const CONNECTION: &str = "connection";
 const KEY: &str = "sec-websocket-key";
 const VERSION: &str = "sec-websocket-version";
 /// The header with the sub-protocols that a client offers, or the one that a server accepts.
+/// See <https://www.rfc-editor.org/rfc/rfc6455#section-11.3.4>.
 pub const PROTOCOL: &str = "sec-websocket-protocol";
 /// The same header of SPDY.
 pub const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
@@ -20,7 +21,7 @@ pub const STREAM_PROTOCOL: &str = "x-stream-protocol-version";
 pub const WEB_SOCKET: &str = "websocket";
 /// A value of `Upgrade`.
 pub const SPDY: &str = "SPDY/3.1";
-/// The only version of WebSockets (RFC 6455, 4.1).
+/// The only version of WebSockets ([RFC 6455, 4.1](https://www.rfc-editor.org/rfc/rfc6455#section-4.1)).
 pub const WEB_SOCKET_VERSION: &str = "13";
 /// The reason for the end of a session for which the API server accepted a protocol that was not offered.
 pub const DIFFERS: &str = "ProtocolDiffers";
@@ -59,6 +60,7 @@ pub enum Subprotocol {
     #[strum(serialize = "base64.channel.k8s.io")]
     Base64,
     /// A SPDY connection that carries port-forwards.
+    /// See <https://kep.k8s.io/4006>.
     #[strum(serialize = "SPDY/3.1+portforward.k8s.io")]
     Tunnel,
 }
@@ -205,14 +207,14 @@ fn web_socket<'a>(values: impl Fn(&'static str) -> Vec<&'a [u8]>) -> Result<Upgr
     };
     let length = BASE64_STANDARD.decode(key).map(|key| key.len());
     if length != Ok(KEY_LENGTH) {
-        return Err(malformed("its Sec-WebSocket-Key is none"));
+        return Err(malformed("its Sec-WebSocket-Key is invalid"));
     }
     let mut protocols = Vec::new();
     for token in tokens(&values(PROTOCOL))? {
         let Ok(protocol) = token.parse::<Subprotocol>() else {
             let known: Vec<_> = Subprotocol::iter().map(|one| one.to_string()).collect();
             return Err(malformed(&format!(
-                "it offers a Sec-WebSocket-Protocol that the gate does not know; those that it knows are {}",
+                "it offers an unsupported Sec-WebSocket-Protocol; the gate supports {}",
                 known.join(", ")
             )));
         };
@@ -268,8 +270,7 @@ fn malformed(why: &str) -> Refusal {
     Refusal::new(
         "UpgradeMalformed",
         format!(
-            "the request asks for one protocol in a way that could be read as another: {why}; use kubectl 1.30 or \
-             newer, or ozctl"
+            "the request names its protocol ambiguously: {why}; use kubectl 1.30 or newer, or ozctl"
         ),
     )
 }
@@ -277,8 +278,8 @@ fn malformed(why: &str) -> Refusal {
 fn other() -> Refusal {
     Refusal::new(
         DIFFERS,
-        "the API server took another protocol than the ones that it was offered, so the gate closed both sides; \
-         nothing passed",
+        "the API server chose a protocol that it was not offered, so the gate closed both sides; \
+         no data was forwarded",
     )
 }
 

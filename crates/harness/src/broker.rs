@@ -1,7 +1,8 @@
-//! The client of the broker, over TLS: one connection for each request, since requests are rare.
+//! The client of the broker, over TLS, for the `oz` container and for the proxy: one connection for each request, since
+//! requests are rare; the proxy keeps the connection on which it waits for grants.
 
 use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use oz_api::harness::wire::{REPORT_PATH, RUN_PATH, Refused, RunAnswer};
 use rustls::pki_types::pem::PemObject as _;
@@ -17,8 +19,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::args::Options;
 use crate::cut;
 use crate::log::Complaint;
 
@@ -35,11 +37,50 @@ const MAX_TOKEN: u64 = 64 * 1024;
 
 /// The reason for which a request failed.
 #[derive(Debug)]
-enum Failure {
+pub(crate) enum Failure {
     /// Another attempt would have the same result.
     Refused(anyhow::Error),
     /// Another attempt may succeed.
     Temporary(anyhow::Error),
+}
+
+impl Failure {
+    /// Returns the error.
+    pub(crate) fn into_error(self) -> anyhow::Error {
+        match self {
+            Self::Refused(error) | Self::Temporary(error) => error,
+        }
+    }
+}
+
+/// A request to the broker.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) body: Bytes,
+    pub(crate) timeout: Duration,
+    /// The maximum size of the response in bytes.
+    pub(crate) most: usize,
+}
+
+impl Call {
+    /// Creates a request with the usual limits.
+    pub(crate) fn new(method: Method, path: &str, body: impl Into<Bytes>) -> Self {
+        Self {
+            method,
+            path: path.to_owned(),
+            body: body.into(),
+            timeout: REQUEST_TIMEOUT,
+            most: MAX_ANSWER,
+        }
+    }
+}
+
+/// A connection to the broker. It closes when it is dropped.
+pub(crate) struct Line {
+    sender: SendRequest<Full<Bytes>>,
+    _driver: AbortOnDropHandle<()>,
 }
 
 /// The client of the broker.
@@ -51,15 +92,15 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// Creates the client of the broker that the command line names.
+    /// Creates the client of the broker at `url`, with the certificate authorities in `authorities` (PEM) and the token
+    /// in the file `token`.
     ///
     /// # Errors
     /// When the address or the certificates are not valid.
-    pub(crate) fn new(options: &Options) -> Result<Self> {
-        let url = &options.broker_url;
+    pub(crate) fn new(url: &str, authorities: &str, token: &Path) -> Result<Self> {
         let parsed: Uri = url
             .parse()
-            .with_context(|| format!("the broker's address {url} is no URL"))?;
+            .with_context(|| format!("the broker's address {url} is not a URL"))?;
         ensure!(
             parsed.scheme_str() == Some("https"),
             "the broker's address {url} is not used: it has to begin with https://"
@@ -68,7 +109,7 @@ impl Broker {
             .host()
             .with_context(|| format!("{url} names no host"))?;
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(options.broker_ca.as_bytes()) {
+        for certificate in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
             let certificate = certificate.context("OZ_BROKER_CA is not PEM")?;
             roots
                 .add(certificate)
@@ -81,7 +122,7 @@ impl Broker {
         Ok(Self {
             host: host.trim_matches(['[', ']']).to_owned(),
             port: parsed.port_u16().unwrap_or(443),
-            token: options.token.clone(),
+            token: token.to_owned(),
             tls: TlsConnector::from(Arc::new(config)),
         })
     }
@@ -94,18 +135,20 @@ impl Broker {
         let mut complaint = Complaint::silent();
         let mut pause = FIRST_BACKOFF;
         loop {
-            let asked = self.ask(Method::GET, RUN_PATH, Bytes::new()).await;
+            let asked = self
+                .ask(Call::new(Method::GET, RUN_PATH, Bytes::new()))
+                .await;
             let failed = match asked {
                 Ok(answer) => {
                     return serde_json::from_slice(&answer)
-                        .context("failed to read the broker's answer about this run");
+                        .context("failed to read the broker's response about this run");
                 }
                 Err(Failure::Refused(error)) => {
                     return Err(error.context("failed to fetch the prompt"));
                 }
                 Err(Failure::Temporary(error)) => error,
             };
-            complaint.about::<()>("the prompt is not there yet, asking again", Err(failed));
+            complaint.about::<()>("the prompt is not available yet, retrying", Err(failed));
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_BACKOFF);
         }
@@ -116,18 +159,38 @@ impl Broker {
     /// # Errors
     /// When the broker did not accept the report.
     pub(crate) async fn report(&self, body: String) -> Result<()> {
-        let posted = self.ask(Method::POST, REPORT_PATH, body.into()).await;
-        match posted {
-            Ok(_) => Ok(()),
-            Err(Failure::Refused(error) | Failure::Temporary(error)) => Err(error),
-        }
+        let posted = self.ask(Call::new(Method::POST, REPORT_PATH, body)).await;
+        posted.map(drop).map_err(Failure::into_error)
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, Failure> {
-        let sent = tokio::time::timeout(REQUEST_TIMEOUT, self.send(method, path, body)).await;
-        let sent = sent.unwrap_or_else(|_| Err(anyhow!("no answer in {REQUEST_TIMEOUT:?}")));
+    /// Sends a request on a new connection. Returns the body of the response.
+    ///
+    /// # Errors
+    /// When the broker does not respond, or refuses the request.
+    pub(crate) async fn ask(&self, call: Call) -> Result<Bytes, Failure> {
+        self.ask_on(&mut None, call).await
+    }
+
+    /// Sends a request on this connection, or on a new one if there is none, and keeps the connection for the next
+    /// request. Returns the body of the response.
+    ///
+    /// # Errors
+    /// When the broker does not respond, or refuses the request.
+    pub(crate) async fn ask_on(
+        &self,
+        kept: &mut Option<Line>,
+        call: Call,
+    ) -> Result<Bytes, Failure> {
+        let timeout = call.timeout;
+        let sent = tokio::time::timeout(timeout, self.send(kept, call)).await;
+        let sent = sent.unwrap_or_else(|_| Err(anyhow!("no response in {timeout:?}")));
         let (status, answer) = sent
-            .with_context(|| format!("failed to ask the broker at {}:{}", self.host, self.port))
+            .with_context(|| {
+                format!(
+                    "failed to send a request to the broker at {}:{}",
+                    self.host, self.port
+                )
+            })
             .map_err(Failure::Temporary)?;
         if status.is_success() {
             return Ok(answer);
@@ -136,7 +199,7 @@ impl Broker {
             Ok(refused) => format!("{}: {}", refused.code, cut::line(&refused.message, 512)),
             Err(_) => cut::line(&String::from_utf8_lossy(&answer), 512),
         };
-        let error = anyhow!("the broker answered {status}: {why}");
+        let error = anyhow!("the broker responded {status}: {why}");
         let may_pass = status.is_server_error()
             || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
         Err(match may_pass {
@@ -145,35 +208,50 @@ impl Broker {
         })
     }
 
-    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<(StatusCode, Bytes)> {
+    async fn send(&self, kept: &mut Option<Line>, call: Call) -> Result<(StatusCode, Bytes)> {
         let request = Request::builder()
-            .method(method)
-            .uri(path)
+            .method(call.method)
+            .uri(call.path)
             .header(HOST, format!("{}:{}", self.host, self.port))
             .header(AUTHORIZATION, format!("Bearer {}", self.token()?))
             .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(body))
-            .context("failed to make the request: is the token one line?")?;
+            .body(Full::new(call.body))
+            .context("failed to create the request: check that the token is one line")?;
+        let mut line = match Self::kept(kept).await {
+            Some(line) => line,
+            None => self.connect().await?,
+        };
+        let answer = line.sender.send_request(request).await?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), call.most).collect().await;
+        match body {
+            Ok(body) => {
+                *kept = Some(line);
+                Ok((status, body.to_bytes()))
+            }
+            Err(error) => bail!("failed to read the broker's response: {error}"),
+        }
+    }
+
+    /// Takes the kept connection if the broker has not closed it.
+    async fn kept(kept: &mut Option<Line>) -> Option<Line> {
+        let mut line = kept.take()?;
+        line.sender.ready().await.is_ok().then_some(line)
+    }
+
+    async fn connect(&self) -> Result<Line> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
         let name = ServerName::try_from(self.host.clone())?;
         let stream = self.tls.connect(name, stream).await?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        let exchange = async {
-            let answer = sender.send_request(request).await?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-            match body {
-                Ok(body) => Ok((status, body.to_bytes())),
-                Err(error) => bail!("failed to read the broker's answer: {error}"),
-            }
-        };
-        tokio::pin!(exchange);
-        tokio::select! {
-            done = &mut exchange => done,
-            // The broker closed the connection, possibly after a complete response: the exchange decides.
-            _ = connection => exchange.await,
-        }
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let driver = tokio::spawn(async {
+            // A failure is one of the request, too.
+            let _ = connection.await;
+        });
+        Ok(Line {
+            sender,
+            _driver: AbortOnDropHandle::new(driver),
+        })
     }
 
     /// Returns the current token: the kubelet renews it.

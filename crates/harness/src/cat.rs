@@ -1,4 +1,4 @@
-//! Output of a file of a transcript, for the pod with which `ozctl run logs` reads a run that is over.
+//! Output of a file of a transcript, for the pod with which `ozctl run logs` reads a run that has ended.
 
 use std::io;
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::directory::Directory;
 /// # Errors
 /// When the path contains `..` or a link, or the file does not exist or is not a regular file.
 pub(crate) fn write(path: &Path) -> Result<()> {
-    let whole = || format!("{} is no whole path of a file", path.display());
+    let whole = || format!("{} is not an absolute path of a file", path.display());
     let folder = path.parent().with_context(whole)?;
     let name = path.file_name().with_context(whole)?;
     let found = Directory::new(Path::new("/"), folder)?.read(&name.to_string_lossy())?;
     let mut file = found.with_context(|| format!("there is no file {}", path.display()))?;
     io::copy(&mut file, &mut io::stdout().lock())
-        .with_context(|| format!("failed to write {} out", path.display()))?;
+        .with_context(|| format!("failed to write the content of {}", path.display()))?;
     Ok(())
 }

@@ -37,7 +37,7 @@ impl Directory {
         for step in steps.components() {
             match step {
                 Component::Normal(name) => names.push(name.to_string_lossy().into_owned()),
-                _ => bail!("{} is no plain path", path.display()),
+                _ => bail!("{} is not a plain path", path.display()),
             }
         }
         Ok(Self {
@@ -78,7 +78,7 @@ impl Directory {
             };
             folder = match next {
                 Err(Errno::LOOP | Errno::NOTDIR) => bail!(
-                    "{} is not used: {name} in it is no folder of ours",
+                    "{} is not used: {name} in it is not a directory of oz",
                     self.path().display()
                 ),
                 next => {
@@ -136,10 +136,10 @@ impl Directory {
             opened => opened.with_context(|| format!("failed to open {}", self.describe(name)))?,
         };
         let found = rustix::fs::fstat(&opened)
-            .with_context(|| format!("failed to look at {}", self.describe(name)))?;
+            .with_context(|| format!("failed to inspect {}", self.describe(name)))?;
         ensure!(
             FileType::from_raw_mode(found.st_mode) == FileType::RegularFile,
-            "{} is not used: it is no plain file",
+            "{} is not used: it is not a plain file",
             self.describe(name)
         );
         if flags.contains(OFlags::CREATE) && found.st_size == 0 {

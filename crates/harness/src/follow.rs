@@ -130,7 +130,7 @@ impl Follower {
         );
         let count = self
             .reading
-            .about("the output of the agent is not read", read);
+            .about("failed to read the output of the agent", read);
         self.sink.flush();
         let position = self.tail.position();
         if let Some(position) = position.filter(|_| self.sink.verb == Verb::Runtime) {
@@ -146,7 +146,7 @@ impl Follower {
         let begun = Instant::now();
         while self.step() {
             if begun.elapsed() > DRAIN_TIMEOUT {
-                log::say("the rest of the agent's output is left out: there is too much of it");
+                log::say("the rest of the agent's output is dropped: it is too large");
                 break;
             }
         }
@@ -162,7 +162,11 @@ impl Follower {
 /// The agent cannot start: the broker refuses the prompt for good, or nothing can be written.
 pub(crate) async fn run(options: &Options, verb: Verb) -> Result<()> {
     let mut stop = signal(SignalKind::terminate()).context("failed to listen for SIGTERM")?;
-    let broker = Arc::new(Broker::new(options)?);
+    let broker = Arc::new(Broker::new(
+        &options.broker_url,
+        &options.broker_ca,
+        &options.token,
+    )?);
     let directory = Directory::new(&options.workspace, &options.transcript)?;
     prepare::folders(options, &directory)?;
     tokio::select! {
@@ -290,8 +294,10 @@ fn leave(options: &Options, verb: Verb, directory: &Directory, outcome: Option<&
             None => Ok(None),
         });
     let is_missing = matches!(written, Ok(None));
-    let written = Complaint::silent().about("the result is not the agent's own", written);
-    let outputs = written.flatten().or_else(|| outcome.map(outputs::of));
+    let written = Complaint::silent().about("the result is not written by the agent", written);
+    let outputs = written
+        .flatten()
+        .or_else(|| outcome.map(outputs::from_outcome));
     let Some(outputs) = outputs.filter(|outputs| *outputs != RunOutputs::default()) else {
         return;
     };

@@ -10,13 +10,16 @@ mod directory;
 mod follow;
 mod log;
 mod metadata;
+mod netinit;
 mod outputs;
 mod prepare;
+mod proxy;
 mod reports;
 mod ring;
 mod tail;
 mod transcript;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,16 +37,27 @@ fn main() -> ExitCode {
             return said("not ready", prepare::wait(&shared, within));
         }
         Command::Cat { file } => return said("failed", cat::write(&file)),
+        Command::Netinit { termination_log } => return left(netinit::run(), &termination_log),
+        Command::Proxy(options) => return said("failed", proxy::run(&options)),
+        Command::ProxyReady { authority, within } => {
+            let within = Duration::from_secs(within.into());
+            return said("not ready", proxy::wait(&authority, within));
+        }
         Command::Runtime(options) => (options, Verb::Runtime),
         Command::Report(options) => (options, Verb::Report),
     };
-    match run(&options, verb) {
+    left(run(&options, verb), &options.termination_log)
+}
+
+/// Returns the exit code of a container; an error is written to standard error, and to the termination message: a user
+/// who reads the pod sees the error without the log.
+fn left(done: anyhow::Result<()>, termination_log: &Path) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let said = format!("{error:#}");
             log::say(&said);
-            // A user who reads the pod sees the error without the log.
-            if let Err(error) = outputs::leave_message(&options.termination_log, &said) {
+            if let Err(error) = outputs::leave_message(termination_log, &said) {
                 log::say(&format!("{error:#}"));
             }
             ExitCode::FAILURE

@@ -1,4 +1,5 @@
 //! The outputs of a run as a termination message: from result.json, or from the result that the agent reported.
+//! See <https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/>.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -41,7 +42,7 @@ struct Written<'a> {
 pub(crate) fn read(text: &[u8]) -> Result<RunOutputs> {
     let text = String::from_utf8_lossy(text);
     let written: Written<'_> =
-        serde_json::from_str(&text).context("result.json is not read: it is no JSON object")?;
+        serde_json::from_str(&text).context("result.json is not read: it is not a JSON object")?;
     Ok(RunOutputs {
         pull_requests: part(written.pull_requests).unwrap_or_default(),
         files_changed: part(written.files_changed),
@@ -55,7 +56,7 @@ fn part<T: DeserializeOwned>(raw: Option<&RawValue>) -> Option<T> {
 }
 
 /// Returns the outputs from the result that an agent reported.
-pub(crate) fn of(outcome: &Outcome) -> RunOutputs {
+pub(crate) fn from_outcome(outcome: &Outcome) -> RunOutputs {
     RunOutputs {
         files_changed: outcome.files_changed,
         summary: outcome.summary.clone(),

@@ -61,7 +61,7 @@ fn check(shared: &Shared) -> Result<()> {
     }
     let (folder, name) = raw(shared)?;
     let file = folder.read(&name)?;
-    file.with_context(|| format!("{} is not there yet", shared.raw.display()))?;
+    file.with_context(|| format!("{} does not exist yet", shared.raw.display()))?;
     Ok(())
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn prompt(options: &Options, broker: &Broker) -> Result<()> {
     let Some(text) = answer.prompt else {
         ensure!(
             options.shared.prompt.is_none(),
-            "the broker has no prompt for this run, and it takes none while it runs"
+            "the broker has no prompt for this run, which accepts none after its start"
         );
         return Ok(());
     };

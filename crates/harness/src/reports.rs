@@ -91,7 +91,7 @@ impl Reports {
             }
         };
         if tokio::time::timeout(LAST_TIMEOUT, last).await.is_err() {
-            crate::log::say("the broker has not got the last events: no answer in 5 s");
+            crate::log::say("the broker has not received the last events: no response in 5 s");
         }
     }
 }

@@ -147,7 +147,7 @@ impl Tail {
         };
         let found = file
             .metadata()
-            .with_context(|| format!("failed to look at {}", self.name))?;
+            .with_context(|| format!("failed to inspect {}", self.name))?;
         let resume = std::mem::take(&mut self.resume);
         let is_same = resume.file == found.ino() && resume.offset <= found.len();
         let offset = if is_same { resume.offset } else { 0 };

@@ -64,13 +64,13 @@ async fn connection(stream: TcpStream, router: Router) {
     match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a connection broke"),
-        Err(_elapsed) => tracing::debug!("a connection was ended: it was open for long"),
+        Err(_elapsed) => tracing::debug!("a connection was closed: it was open for too long"),
     }
 }
 
 async fn answer(router: Router, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refused = Response::new(Body::from("only GET is answered\n"));
+        let mut refused = Response::new(Body::from("only GET is served\n"));
         *refused.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
         return Ok(refused);
     }

@@ -34,7 +34,7 @@ impl Observe<Policies> for AccessPolicies {
         })
     }
 
-    fn known(&self, _: &AccessPolicy) -> Option<Checked> {
+    fn facts(&self, _: &AccessPolicy) -> Option<Checked> {
         None
     }
 

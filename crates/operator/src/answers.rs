@@ -91,8 +91,11 @@ pub(crate) async fn approvals(
         return Ok(answers);
     }
     Err(Failure::invalid(
-        "TooManyAnswers",
-        format!("there are {MAX_ANSWERS} answers to it or more; have it asked for again"),
+        "TooManyApprovals",
+        format!(
+            "there are {MAX_ANSWERS} or more approvals and denials of it; have the requester \
+            create the request again"
+        ),
     ))
 }
 

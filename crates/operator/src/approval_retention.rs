@@ -78,7 +78,8 @@ impl ApprovalRetention {
             Ok(_) => {}
             Err(kube::Error::Api(error)) if error.code == 404 => {}
             Err(error) => {
-                tracing::warn!(%namespace, name, %error, "failed to delete an answer whose request is gone");
+                tracing::warn!(%namespace, name, %error, "failed to delete an approval of a \
+                    deleted request");
             }
         }
     }

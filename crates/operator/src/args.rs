@@ -8,7 +8,7 @@ use oz_runtime::{Address, Common};
 
 use crate::uninstall;
 
-/// Grants access to pods for a limited time, and takes it away again.
+/// Grants access to pods for a limited time, and revokes it.
 #[derive(Clone, Debug, Parser)]
 // A flag that is there twice has its last value: charts and manifests are extended at the end.
 #[command(name = names::OPERATOR, version, args_override_self = true)]
@@ -19,11 +19,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
 
-    /// Where to serve /metrics, as IP:PORT or :PORT; 0 for nowhere.
+    /// Address of /metrics, as IP:PORT or :PORT; 0 for none.
     #[arg(long, default_value = ":8443", value_name = "ADDRESS")]
     pub(crate) metrics_bind_address: Address,
 
-    /// Where to serve /healthz and /readyz, as IP:PORT or :PORT; 0 for nowhere.
+    /// Address of /healthz and /readyz, as IP:PORT or :PORT; 0 for none.
     #[arg(long, default_value = ":8081", value_name = "ADDRESS")]
     pub(crate) health_probe_bind_address: Address,
 
@@ -35,8 +35,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub(crate) template_reconciliation_interval: Option<u32>,
 
-    /// Accepted for existing manifests, without effect: requests are looked at when something
-    /// changes and at the exact instant when time alone changes something.
+    /// Accepted for existing manifests, without effect: the operator reconciles requests after changes and at the
+    /// instants of their expiry.
     #[arg(long, value_name = "MINUTES")]
     pub(crate) request_reconciliation_interval: Option<u32>,
 
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     pub(crate) task: Option<Task>,
 }
 
-/// What to do once, in place of running.
+/// The tasks that run once instead of the operator.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Task {
     /// Create a request without storing it, and see that it comes back stamped.
@@ -89,7 +89,7 @@ mod tests {
         .unwrap();
         assert!(!args.leader_elect);
         assert_eq!(args.common.replica, "b");
-        let task = ["oz-operator", "uninstall", "--patience=1s", "--patience=2s"];
+        let task = ["oz-operator", "uninstall", "--timeout=1s", "--timeout=2s"];
         assert!(Args::try_parse_from(task).is_ok());
     }
 

@@ -26,8 +26,8 @@ pub(crate) async fn try_as_author(cx: &Cx, trial: &Trial) -> Result<(), Failure>
         Failure::transient(
             "AuthorRefused",
             format!(
-                "{}, who wrote template {}, could not create Pod {name} themselves: {why}; have them \
-                 change the template, or somebody write it who may",
+                "{}, the author of template {}, may not create Pod {name}: {why}; have them change \
+                 the template, or have a user with these rights write it",
                 author.user, trial.template
             ),
         )
@@ -54,13 +54,14 @@ pub(crate) async fn try_as_author(cx: &Cx, trial: &Trial) -> Result<(), Failure>
         Ok(Err(kube::Error::Api(status))) if status.code == 409 => Ok(()),
         Ok(Err(kube::Error::Api(status))) => Err(refused(status.message.clone())),
         Ok(Err(error)) => Err(oz_engine::failure(
-            "failed to try the pod as its author",
+            "failed to try the creation of the pod as the template's author",
             &error,
         )),
         Err(_) => Err(Failure::transient(
             "Timeout",
             format!(
-                "failed to try Pod {name} as {}: the API server did not answer in time",
+                "failed to try the creation of Pod {name} as {}: the API server did not respond in \
+                    time",
                 author.user
             ),
         )),

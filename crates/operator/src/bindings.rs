@@ -41,7 +41,7 @@ impl<K: Kind> Bindings<K> {
             return Vec::new();
         };
         let candidate = view.candidate(&self.namespace);
-        if candidate.phase != Phase::Pending || !policy::told(candidate.metadata) {
+        if candidate.phase != Phase::Pending || !policy::requires_approval(candidate.metadata) {
             return Vec::new();
         }
         seen(&self.approvals, &candidate)
@@ -64,7 +64,7 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
         }
     }
 
-    fn known(&self, object: &K) -> Facts {
+    fn facts(&self, object: &K) -> Facts {
         Facts {
             approvals: self.answers(object),
             locks: locks::locks(&self.locks),

@@ -46,11 +46,11 @@ pub(crate) async fn check(common: &Common) -> anyhow::Result<()> {
         let word = word(&keys, &common.replica, clock.now());
         match try_stamp(&client, &keys, &common.namespace, word).await {
             Ok(()) => {
-                tracing::info!("a new request comes back stamped: oz is in the path");
+                tracing::info!("a new request is stamped: oz's webhook is called");
                 return Ok(());
             }
             Err(why) if began.elapsed() > CHECK => bail!(
-                "failed to have a request stamped: {why}; look at the pods of the webhook, their \
+                "failed to have a request stamped: {why}; check the pods of the webhook, their \
                  Service and the MutatingWebhookConfiguration oz"
             ),
             Err(why) => {
@@ -69,7 +69,7 @@ fn word(keys: &Keys, replica: &str, at: Timestamp) -> BTreeMap<String, String> {
         at,
     };
     let sealed = word.seal(keys);
-    let sealed = sealed.inspect_err(|error| tracing::error!(%error, "the canary has no word"));
+    let sealed = sealed.inspect_err(|error| tracing::error!(%error, "the canary has no stamp"));
     let annotation = |sealed| (labels::CANARY.to_owned(), sealed);
     sealed.ok().map(annotation).into_iter().collect()
 }
@@ -100,7 +100,7 @@ async fn try_stamp(
     };
     let answer = tokio::time::timeout(DRY_RUN_TIMEOUT, requests.create(&dry_run, &request))
         .await
-        .map_err(|_| anyhow!("no answer"))??;
+        .map_err(|_| anyhow!("no response"))??;
     Request::from(&answer).requester(keys)?;
     Ok(())
 }
@@ -125,7 +125,7 @@ impl Task for Canary {
             match self.try_stamp().await {
                 Ok(()) => {
                     if failures > 0 {
-                        tracing::info!("the stamp hook is in the path again");
+                        tracing::info!("the stamp hook is called again");
                     }
                     failures = 0;
                     self.in_path.set(1);
@@ -155,13 +155,13 @@ impl Canary {
 
     async fn alarm(&self, failures: u32, why: &str) {
         if failures < ALARMING {
-            tracing::info!(why, "the stamp hook is not in the path yet");
+            tracing::info!(why, "the stamp hook is not called yet");
             return;
         }
         tracing::warn!(
             why,
             failures,
-            "the stamp hook is not in the path: every request will be denied"
+            "the stamp hook is not called: every request will be denied"
         );
         // Once for each outage.
         if failures == ALARMING {
@@ -171,11 +171,11 @@ impl Canary {
                 Action::CanaryFailed,
                 Decision::Note,
                 &now.to_string(),
-                "StampNotInPath",
+                "WebhookNotCalled",
                 format!("new access requests are not stamped, so each will be denied: {why}"),
             ));
         }
         let note = format!("New access requests are not stamped, so each will be denied: {why}");
-        self.warnings.publish("StampNotInPath", note).await;
+        self.warnings.publish("WebhookNotCalled", note).await;
     }
 }

@@ -93,7 +93,7 @@ pub(crate) async fn run_into(
 
 async fn within<T>(timeout: Duration, what: impl Future<Output = T>) -> Result<T, Unrun> {
     let answer = tokio::time::timeout(timeout, what).await;
-    answer.map_err(|_| Unrun::Unreached(format!("no answer within {timeout:?}")))
+    answer.map_err(|_| Unrun::Unreached(format!("no response within {timeout:?}")))
 }
 
 /// Returns the reason why a command that the node received did not run. Some runtimes set a code;

@@ -17,5 +17,5 @@ where
 {
     let name = request.view().extends?;
     let found = requests.get(request.namespace().as_deref(), name)?;
-    Some(Continued::of(kind.keys(), &found.view()))
+    Some(Continued::from_request(kind.keys(), &found.view()))
 }

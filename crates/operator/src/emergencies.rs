@@ -21,12 +21,12 @@ use parking_lot::Mutex;
 const KEPT: SignedDuration = SignedDuration::from_secs(60);
 
 /// The requests of one kind, by their UIDs.
-pub(crate) trait Known: Send + Sync {
+pub(crate) trait RequestLookup: Send + Sync {
     /// Returns whether a request was granted, or may still be; `None` if it does not exist.
     fn may_hold(&self, uid: &str) -> Option<bool>;
 }
 
-impl<R: AccessRequest> Known for Store<R> {
+impl<R: AccessRequest> RequestLookup for Store<R> {
     fn may_hold(&self, uid: &str) -> Option<bool> {
         let request = self.by_uid(uid)?;
         let granted = |status: &oz_api::RequestStatus| status.granted_at.is_some();
@@ -43,7 +43,7 @@ struct Shared {
     /// The audit records of emergencies; `None` if audit records are not written into the cluster.
     records: Option<Store<AuditEvent>>,
     reviews: Store<AccessReview>,
-    requests: Vec<Box<dyn Known>>,
+    requests: Vec<Box<dyn RequestLookup>>,
     granting: Mutex<BTreeMap<String, Granting>>,
 }
 
@@ -58,7 +58,7 @@ impl Emergencies {
         keys: &Keys,
         records: Option<Store<AuditEvent>>,
         reviews: Store<AccessReview>,
-        requests: Vec<Box<dyn Known>>,
+        requests: Vec<Box<dyn RequestLookup>>,
     ) -> Self {
         Self(Arc::new(Shared {
             keys: keys.clone(),
@@ -81,14 +81,15 @@ impl Emergencies {
         let Some(records) = &shared.records else {
             return Err(Failure::invalid(
                 "ReviewsUnavailable",
-                "the operator runs with audit.objects: false: an emergency is reviewed by its record in the \
-                 cluster, and there is none; ask without spec.emergency",
+                "the operator runs with audit.objects: false, but the review of an emergency \
+                 requires an audit record in the cluster; create the request without \
+                 spec.emergency",
             ));
         };
         if !records.is_ready() || !shared.reviews.is_ready() {
             return Err(Failure::transient(
                 "NotReady",
-                "the operator has not read every AccessReview yet",
+                "the operator has not listed every AccessReview yet",
             ));
         }
         let mut granting = shared.granting.lock();

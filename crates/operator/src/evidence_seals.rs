@@ -2,6 +2,7 @@
 //! bundle's sums there, and gets an audit record of it, signed by the audit key. The operator does
 //! not know the contents of the bundle, and makes no claim about them. It reads nothing until such
 //! a ConfigMap exists.
+//! See docs/adr/0030-who-seals-evidence.md.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub(crate) struct EvidenceSeals {
 impl Task for EvidenceSeals {
     async fn run(&self) {
         let resource = ApiResource::erase::<ConfigMap>(&());
-        let this = Selection::named(AUDIT_EVIDENCE);
+        let this = Selection::with_name(AUDIT_EVIDENCE);
         let mut maps =
             guarded_watch::<ConfigMap>(&self.client, &resource, Some(&self.namespace), this).0;
         loop {
@@ -45,7 +46,7 @@ impl Task for EvidenceSeals {
             // A ConfigMap that has since been changed or deleted is done: the watch shows the
             // current one.
             while let Err(error) = self.carry_out(&found).await {
-                tracing::warn!("failed to seal evidence; trying again: {error:#}");
+                tracing::warn!("failed to seal evidence; retrying: {error:#}");
                 tokio::time::sleep(AGAIN).await;
             }
         }
@@ -67,12 +68,12 @@ impl EvidenceSeals {
             match SealOrder::read(key, text) {
                 Ok(order) => {
                     let recorded = self.trail.record(&order.record(self.clock.now())).await;
-                    recorded.context("failed to put a seal on record")?;
+                    recorded.context("failed to record a seal")?;
                 }
                 Err(error) => tracing::warn!(
                     %error,
                     map = AUDIT_EVIDENCE,
-                    "an order to seal evidence cannot be read; write it with `ozctl audit evidence`"
+                    "failed to read an order to seal evidence; write it with `ozctl audit evidence`"
                 ),
             }
         }

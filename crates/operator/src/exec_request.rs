@@ -91,7 +91,7 @@ impl Observe<ExecAccess> for ExecRequests {
         self.role_names.is_taken(key)
     }
 
-    fn known(&self, request: &ExecAccessRequest) -> Facts {
+    fn facts(&self, request: &ExecAccessRequest) -> Facts {
         self.role_names.note::<ExecAccess>(request);
         let namespace = request.namespace();
         let template = self
@@ -126,7 +126,7 @@ impl Observe<ExecAccess> for ExecRequests {
             }
             Question::Probes(chosen) => {
                 let is_current = self.workloads.is_current(cx, &namespace, &chosen.pod);
-                let probes = self.probes.of(cx.client(), &namespace, &chosen.pod);
+                let probes = self.probes.probe_pod(cx.client(), &namespace, &chosen.pod);
                 match join(is_current, probes).await {
                     (true, probes) => facts.probes = Some(probes),
                     (false, _) => {

@@ -25,7 +25,7 @@ impl Observe<ExecTemplate> for ExecTemplates {
         Watches::new(&self.templates)
     }
 
-    fn known(&self, _: &ExecAccessTemplate) -> Option<Probed> {
+    fn facts(&self, _: &ExecAccessTemplate) -> Option<Probed> {
         None
     }
 
@@ -57,7 +57,7 @@ impl ExecTemplates {
         // One of each kind of pod: those of an older replica set may run other images.
         let mut found = BTreeMap::new();
         for pod in &workload.pods {
-            for probe in self.probes.of(cx.client(), namespace, pod).await {
+            for probe in self.probes.probe_pod(cx.client(), namespace, pod).await {
                 found.insert((probe.container.clone(), probe.image_id.clone()), probe);
             }
         }

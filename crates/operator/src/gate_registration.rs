@@ -44,7 +44,7 @@ impl GateRegistration {
         let of_it = Selection::default().labels(&format!("{SERVICE_NAME}={}", service.name));
         Self {
             services: Api::all(client.clone()),
-            slices: feeds.store_in(&Kind::of::<EndpointSlice>(), namespace, of_it),
+            slices: feeds.store_in(&Kind::from_type::<EndpointSlice>(), namespace, of_it),
             namespace: namespace.to_owned(),
             service: service.clone(),
         }
@@ -71,8 +71,9 @@ impl GateRegistration {
                 let deleted = self.services.delete(API_SERVICE, &parameters);
                 within(deleted, || what("delete")).await?;
                 tracing::warn!(
-                    "no gate is ready: took APIService {API_SERVICE} away, without which the API server would \
-                     delete no namespace; it is put back with the first gate that is"
+                    "no replica of the gate is ready: deleted APIService {API_SERVICE}, which \
+                     would block the deletion of namespaces; the operator creates it again when a \
+                     replica is ready"
                 );
             }
             Step::PutBack => {
@@ -81,7 +82,10 @@ impl GateRegistration {
                 let patch = Patch::Apply(&definition);
                 let written = self.services.patch(API_SERVICE, &parameters, &patch);
                 within(written, || what("write")).await?;
-                tracing::info!("a gate is ready: put APIService {API_SERVICE} back");
+                tracing::info!(
+                    "a replica of the gate is ready: created APIService {API_SERVICE} \
+                    again"
+                );
             }
         }
         Ok(LOOK_EVERY)
@@ -105,7 +109,7 @@ impl Task for GateRegistration {
             };
             let away = away_since.map(|since: Instant| since.elapsed());
             let rest = self.pass(away).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the gate is not registered as it should be");
+                tracing::warn!(%error, "the registration of the gate is not as configured");
                 AGAIN
             });
             tokio::select! {

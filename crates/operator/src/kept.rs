@@ -1,5 +1,6 @@
 //! The stores of requests for access and of transient bindings. There are many requests, and most
 //! of them wait for their expiry: these are compressed. Marks identify both.
+//! See docs/adr/0038-what-waits-is-kept-as-compressed-text.md.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use oz_runtime::{AsText, Feeds, Keep, Kind, Selection, Store, mark};
 /// The mark by which a request is found.
 #[derive(Hash)]
 pub(crate) enum By<'a> {
-    /// The requests that are over.
+    /// The requests that have ended.
     Over,
     /// The stamp of the request.
     Stamp(&'a str),
@@ -37,7 +38,7 @@ impl By<'_> {
 /// Returns the store of requests of a kind. All parts of the operator use this store, so that
 /// requests are stored in one form.
 pub(crate) fn requests<R: AccessRequest>(feeds: &Feeds) -> Store<R> {
-    feeds.store_of(&Kind::of::<R>(), Selection::default(), &keep())
+    feeds.store_of(&Kind::from_type::<R>(), Selection::default(), &keep())
 }
 
 pub(crate) fn keep<R: AccessRequest>() -> Keep<R> {
@@ -65,7 +66,11 @@ pub(crate) fn of_template<R: AccessRequest>(
 /// Returns the store of transient bindings of a kind. All parts of the operator use this store, so
 /// that bindings are stored in one form.
 pub(crate) fn bindings<K: transient::Kind>(feeds: &Feeds) -> Store<K> {
-    feeds.store_of(&Kind::of::<K>(), Selection::default(), &keep_bindings())
+    feeds.store_of(
+        &Kind::from_type::<K>(),
+        Selection::default(),
+        &keep_bindings(),
+    )
 }
 
 pub(crate) fn keep_bindings<K: transient::Kind>() -> Keep<K> {
@@ -96,7 +101,7 @@ fn marks_of<R: AccessRequest>(request: &R) -> Vec<u64> {
     });
     let all = [
         request.phase().is_terminal().then_some(By::Over),
-        stamp::of(request.metadata).map(By::Stamp),
+        stamp::read(request.metadata).map(By::Stamp),
         Some(By::Template(namespace, request.template)),
         pod,
     ];

@@ -18,7 +18,7 @@ use crate::kept::By;
 
 /// The name of the metric.
 const METRIC: &str = "oz_grants_past_expiry";
-const HELP: &str = "Grants whose time is over, and which are not reported as over";
+const HELP: &str = "Grants past their expiry that are not reported as expired";
 
 type Count = Box<dyn Fn(Timestamp) -> usize + Send + Sync>;
 

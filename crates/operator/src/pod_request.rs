@@ -71,7 +71,7 @@ impl Observe<PodAccess> for PodRequests {
     }
 
     fn created(&self, owner: &str, child: &Live) {
-        let Some(made) = PodMade::of(child) else {
+        let Some(made) = PodMade::from_live(child) else {
             return;
         };
         let mut all = self.made();
@@ -85,7 +85,7 @@ impl Observe<PodAccess> for PodRequests {
         self.role_names.is_taken(key)
     }
 
-    fn known(&self, request: &PodAccessRequest) -> Facts {
+    fn facts(&self, request: &PodAccessRequest) -> Facts {
         self.role_names.note::<PodAccess>(request);
         let namespace = request.namespace();
         let uid = request.metadata.uid.as_ref();

@@ -19,7 +19,7 @@ impl Observe<PodTemplate> for PodTemplates {
         Watches::new(&self.templates)
     }
 
-    fn known(&self, _: &PodAccessTemplate) -> Option<ObservedModel> {
+    fn facts(&self, _: &PodAccessTemplate) -> Option<ObservedModel> {
         None
     }
 

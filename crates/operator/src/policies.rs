@@ -44,7 +44,7 @@ impl PolicyAlarm {
         warnings: Warnings,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            policies: Policy::all(installation).context("failed to read the policies")?,
+            policies: Policy::all(installation).context("failed to read the admission policies")?,
             in_force: Family::default(),
             client: client.clone(),
             warnings,
@@ -55,7 +55,7 @@ impl PolicyAlarm {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "oz_policy_in_force",
-            "Whether a ValidatingAdmissionPolicy of oz and its binding stand as they were installed: 1 or 0",
+            "Whether an admission policy of oz and its binding are as installed: 1 or 0",
             self.in_force.clone(),
         );
     }
@@ -81,15 +81,15 @@ impl PolicyAlarm {
             match fault {
                 Some(fault) if before != Some(fault) => {
                     let note = format!(
-                        "ValidatingAdmissionPolicy {name} {fault}; what it refuses is refused only \
-                         while oz's webhook is in the path. Upgrade the release again, or apply \
+                        "ValidatingAdmissionPolicy {name} {fault}; oz denies its requests only \
+                         while the webhook is called. Upgrade the release again, or apply \
                          deploy/policies, or set policies.create=false"
                     );
                     tracing::warn!("{note}");
                     self.warnings.publish("PolicyNotInForce", note).await;
                 }
                 None if before.is_some() => {
-                    tracing::info!(policy = name, "the policy is in force again");
+                    tracing::info!(policy = name, "the admission policy is in force again");
                 }
                 _ => {}
             }
@@ -104,7 +104,7 @@ impl Task for PolicyAlarm {
         let mut faults = Faults::new();
         loop {
             if let Err(error) = self.look(&mut faults).await {
-                tracing::warn!("failed to look at oz's policies: {error:#}");
+                tracing::warn!("failed to check oz's admission policies: {error:#}");
             }
             tokio::time::sleep(INTERVAL).await;
         }

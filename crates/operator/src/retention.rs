@@ -60,7 +60,7 @@ impl Task for Retention {
             match self.reap().await {
                 Ok(next) => (due, failed) = (next, false),
                 Err(error) => {
-                    tracing::warn!(%error, "failed to delete old AuditEvents; trying again");
+                    tracing::warn!(%error, "failed to delete old AuditEvents; retrying");
                     failed = true;
                 }
             }
@@ -124,7 +124,7 @@ impl Retention {
         let record = why.record(self.clock.now(), before);
         tracing::warn!(%before, why = record.message, "the audit trail is shortened");
         let recorded = self.trail.record(&record).await;
-        recorded.context("failed to put on record that the audit trail is shortened")
+        recorded.context("failed to record that the audit trail is shortened")
     }
 
     /// Returns the time of the event after this many others.
@@ -164,7 +164,8 @@ impl Retention {
                 tracing::warn!(
                     %error,
                     map = names::AUDIT_PRUNE,
-                    "an order to shorten the audit trail cannot be read; write it with `ozctl audit prune`"
+                    "failed to read an order to shorten the audit trail; write it with `ozctl \
+                        audit prune`"
                 );
                 Ok(None)
             }

@@ -13,7 +13,7 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use oz_api::{AccessReview, labels};
 use oz_audit::{Sink as _, Trail};
 use oz_core::access::emergency::break_glass;
-use oz_core::access::emergency::review::{self, Standing, Upkeep};
+use oz_core::access::emergency::review::{self, ReviewState, Upkeep};
 use oz_core::access::emergency::subject::{self, Subject};
 use oz_core::access::seal::{Keys, Owner};
 use oz_runtime::{Clock, Event, EventType, Recorder, Selection, Store, Task};
@@ -36,15 +36,15 @@ const LONGER: SignedDuration = SignedDuration::from_hours(1);
 
 /// Selects the audit records of emergencies in the cluster.
 pub(crate) fn emergencies() -> Selection {
-    of(Action::EmergencyGranted)
+    select_action(Action::EmergencyGranted)
 }
 
 /// Selects the audit records of connections of break-glass groups.
 pub(crate) fn openings() -> Selection {
-    of(Action::BreakGlassOpened)
+    select_action(Action::BreakGlassOpened)
 }
 
-fn of(action: Action) -> Selection {
+fn select_action(action: Action) -> Selection {
     Selection::default().labels(&format!("{}={action}", labels::AUDIT_KIND))
 }
 
@@ -80,12 +80,12 @@ impl Gauges {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "oz_reviews_open",
-            "Emergencies and times of break-glass that nobody has reviewed, by the replica that leads",
+            "Emergencies and uses of break-glass without a review, by the leader",
             self.open.clone(),
         );
         registry.register(
             "oz_reviews_overdue",
-            "Emergencies and times of break-glass that nobody has reviewed in time, by the replica that leads",
+            "Emergencies and uses of break-glass whose review is overdue, by the leader",
             self.overdue.clone(),
         );
     }
@@ -108,7 +108,7 @@ impl Task for Reviews {
         loop {
             let done = self.pass().await;
             if let Err(error) = &done {
-                tracing::warn!("failed to look after access reviews: {error:#}; trying again");
+                tracing::warn!("failed to reconcile access reviews: {error:#}; retrying");
             }
             tokio::time::sleep(if done.is_ok() { PAUSE } else { AGAIN }).await;
             let _ = tokio::time::timeout(LOOK, changed.notified()).await;
@@ -174,7 +174,7 @@ impl Reviews {
                 return false;
             };
             // A record that oz did not write opens no review, and prevents none.
-            Subject::of(&self.keys, record, &self.break_glass).is_some()
+            Subject::from_record(&self.keys, record, &self.break_glass).is_some()
                 && names.insert(place(&record.request.namespace, &name))
         });
         found
@@ -184,7 +184,7 @@ impl Reviews {
     /// no further effect.
     async fn open(&self, event: &AuditEvent) -> anyhow::Result<()> {
         let record = &event.spec.record;
-        let Some(found) = Subject::of(&self.keys, record, &self.break_glass) else {
+        let Some(found) = Subject::from_record(&self.keys, record, &self.break_glass) else {
             return Ok(());
         };
         let records = self.records_of(&found).await?;
@@ -227,7 +227,7 @@ impl Reviews {
         tracing::warn!(
             namespace = there.metadata.namespace,
             name,
-            "an AccessReview that oz did not seal stands where one of oz's is to be; it is deleted"
+            "an AccessReview without a seal of oz has the name of a review; it is deleted"
         );
         self.delete(&there).await
     }
@@ -261,7 +261,11 @@ impl Reviews {
         Ok(review::records_so_far(names))
     }
 
-    async fn look_after(&self, object: &AccessReview, standing: &Standing) -> anyhow::Result<()> {
+    async fn look_after(
+        &self,
+        object: &AccessReview,
+        standing: &ReviewState,
+    ) -> anyhow::Result<()> {
         let now = self.clock.now();
         let keep = self.keep.checked_add(LONGER).unwrap_or(SignedDuration::MAX);
         match review::upkeep(&self.keys, object, standing, now, keep) {

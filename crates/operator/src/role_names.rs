@@ -2,6 +2,7 @@
 //! They may be used as long as the API server verifiably denies them to others, by an admission
 //! policy that denies a Role with such a name and a binding to one unless the operator creates it
 //! for a request.
+//! See docs/adr/0026-names-that-are-reserved.md.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ struct Inner {
     held: Mutex<Option<Instant>>,
     /// The names by namespace.
     names: Mutex<HashMap<String, core::RoleNames>>,
-    /// Functions that return, for a UID, whether its request is over; `None` if the request does
+    /// Functions that return, for a UID, whether its request has ended; `None` if the request does
     /// not exist.
     requests: Mutex<Vec<IsOver>>,
 }
@@ -73,8 +74,8 @@ impl Default for RoleNames {
 }
 
 impl RoleNames {
-    /// Releases names when requests of this store are over or deleted.
-    pub(crate) fn of<K: Kind>(&self, requests: &Store<K::Request>) {
+    /// Releases names when requests of this store end or are deleted.
+    pub(crate) fn watch_requests<K: Kind>(&self, requests: &Store<K::Request>) {
         let requests = requests.clone();
         let is_over = move |uid: &str| requests.is_marked(uid, By::Over.mark());
         self.0.requests.lock().push(Box::new(is_over));
@@ -115,7 +116,8 @@ impl RoleNames {
             tracing::warn!(
                 namespace,
                 ?bound,
-                "others bind to Roles with names that are reserved for oz; these are not used"
+                "other bindings refer to Roles with names that are reserved for oz; these names \
+                    are not used"
             );
         }
         let is_over = |uid: &str| {
@@ -148,7 +150,7 @@ impl RoleNames {
             .or_default()
             .is_taken(name, self.0.began.elapsed());
         if taken {
-            tracing::info!(%key, "a name that is reserved for a grant is taken; another is tried");
+            tracing::info!(%key, "a name that is reserved for a grant is in use; trying another");
         }
         taken
     }
@@ -201,14 +203,15 @@ impl RoleNamesLock {
         namespace: &str,
         installation: &Installation,
     ) -> anyhow::Result<Self> {
-        let policies = Policy::all(installation).context("failed to read the policies")?;
+        let policies =
+            Policy::all(installation).context("failed to read the admission policies")?;
         let name = format!("{}-{POLICY}", installation.name);
         let policy = policies.into_iter().find(|policy| policy.name == name);
         Ok(Self {
             client: client.clone(),
             names: names.clone(),
             namespace: namespace.to_owned(),
-            policy: policy.with_context(|| format!("there is no policy {name}"))?,
+            policy: policy.with_context(|| format!("there is no admission policy {name}"))?,
             used: Gauge::default(),
         })
     }
@@ -281,16 +284,16 @@ enum NotInForce {
     /// It, or its binding, was changed after the installation.
     #[error("it {0}")]
     Changed(&'static str),
-    #[error("failed to make a {kind}: {source}")]
+    #[error("failed to create a {kind}: {source}")]
     Malformed {
         kind: String,
         source: serde_json::Error,
     },
-    #[error("no answer to a {kind} in time")]
+    #[error("no response to the creation of a {kind} in time")]
     Late { kind: String },
-    #[error("a {kind} that is for no request is let through")]
+    #[error("a {kind} that is for no request is admitted")]
     LetThrough { kind: String },
-    #[error("a {kind} is refused otherwise: {source}")]
+    #[error("a {kind} is denied for another reason: {source}")]
     Other { kind: String, source: kube::Error },
 }
 
@@ -303,12 +306,12 @@ impl Task for RoleNamesLock {
             match &seen {
                 Ok(()) if changed => tracing::info!(
                     policy = self.policy.name,
-                    "the policy is in force: Roles of grants get reserved names"
+                    "the admission policy is in force: Roles of grants get reserved names"
                 ),
                 Err(why) if changed => tracing::warn!(
                     policy = self.policy.name,
                     %why,
-                    "the policy is not in force: Roles of grants get names of their own"
+                    "the admission policy is not in force: Roles of grants get generated names"
                 ),
                 Err(why) => tracing::info!(policy = self.policy.name, %why, "not in force yet"),
                 Ok(()) => {}

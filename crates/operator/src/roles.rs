@@ -39,7 +39,7 @@ pub(crate) async fn rules(
 pub(crate) async fn may(cx: &Cx, review: &SubjectAccessReview) -> Result<bool, Failure> {
     let reviews: Api<SubjectAccessReview> = Api::all(cx.client().clone());
     let user = review.spec.user.as_deref().unwrap_or_default();
-    let what = || format!("failed to find out what {user} may do");
+    let what = || format!("failed to check the rights of {user}");
     let parameters = PostParams::default();
     let answer = within(reviews.create(&parameters, review), what).await;
     let answer = answer.map_err(oz_engine::of_call)?;

@@ -43,7 +43,7 @@ use crate::args::Args;
 use crate::bindings::Bindings;
 use crate::canary::Canary;
 use crate::composites::{Policies, Reports, ReportsPort, Runs, RunsPort, Surveys, Webhooks};
-use crate::emergencies::{Emergencies, Known};
+use crate::emergencies::{Emergencies, RequestLookup};
 use crate::evidence_seals::EvidenceSeals;
 use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
@@ -155,7 +155,7 @@ impl Operator<'_> {
             .sink(self.trail.clone());
         self.tickets.register(&mut engine.runtime().registry());
         engine.port(tickets::PORT, self.tickets.clone());
-        if settings.operator.cut_sessions {
+        if settings.operator.terminate_sessions {
             let (client, clock) = (self.client.clone(), self.clock.clone());
             let scripts = Scripts::new(client, clock, self.trail.clone());
             engine.port(sessions::PORT, scripts);
@@ -197,7 +197,7 @@ impl Operator<'_> {
         let (settings, namespace) = (&self.settings.composites, &self.args.common.namespace);
         let account = self.settings.composite_account(namespace);
         let accounts = Accounts {
-            default: account.context("composites.enabled needs composites.account")?,
+            default: account.context("composites.enabled requires composites.account")?,
             others: settings.accounts.clone(),
         };
         let api_servers = config.cluster_url.host().and_then(|host| host.parse().ok());
@@ -214,7 +214,7 @@ impl Operator<'_> {
             judge: self.client.clone(),
             webhooks,
             most: settings.max.count(),
-            adopt_as_original: settings.adopt_as_original.clone(),
+            adopt_all_matching: settings.adopt_all_matching.clone(),
             identities: Mutex::default(),
             told: told.clone(),
             reports: reports.clone(),
@@ -224,7 +224,7 @@ impl Operator<'_> {
         engine.port(guard::PORT, ReportsPort { reports, told });
         let mut natively = Vec::new();
         if self.settings.transient.serve_example_com {
-            for_each_kind!(published K => { natively.push(KindName::of::<K>()) });
+            for_each_kind!(published K => { natively.push(KindName::from_type::<K>()) });
         }
         let definitions = feeds.store_with(Selection::default().metadata_only());
         let surveys = Surveys {
@@ -328,7 +328,7 @@ impl Operator<'_> {
         let reaped = Counter::default();
         runtime.registry().register(
             "oz_audit_reaped",
-            "AuditEvents that were deleted because they were old enough",
+            "AuditEvents that were deleted because they were older than the retention",
             reaped.clone(),
         );
         Retention {
@@ -374,7 +374,7 @@ impl Operator<'_> {
     /// Creates the room for emergencies.
     fn emergencies(&self, runtime: &Runtime) -> Emergencies {
         let feeds = runtime.feeds();
-        let mut requests: Vec<Box<dyn Known>> = Vec::new();
+        let mut requests: Vec<Box<dyn RequestLookup>> = Vec::new();
         for_each_kind!(requests R => { requests.push(Box::new(kept::requests::<R>(feeds))) });
         let records = self.emergencies_on_record(runtime);
         Emergencies::new(&self.keys, records, feeds.store(), requests)
@@ -430,8 +430,8 @@ impl Operator<'_> {
     fn canary(&self, runtime: &Runtime) -> Canary {
         let in_path = Gauge::default();
         runtime.registry().register(
-            "oz_stamp_in_path",
-            "Whether a new request came back with our stamp at the last try: 1 or 0",
+            "oz_canary_stamped",
+            "Whether a new request had a stamp of oz at the last check: 1 or 0",
             in_path.clone(),
         );
         Canary {
@@ -464,8 +464,11 @@ impl Operator<'_> {
     /// Returns the gate's Service, if the operator maintains the APIService that names it.
     fn gate_service(&self) -> Option<GateService> {
         let gate = &self.settings.gate;
-        (gate.enabled && gate.withdraw).then(|| GateService {
-            name: self.settings.installation.of(Component::Gate.name()),
+        (gate.enabled && gate.unregister_when_unavailable).then(|| GateService {
+            name: self
+                .settings
+                .installation
+                .component_name(Component::Gate.name()),
             port: gate.service.port.get().into(),
         })
     }
@@ -481,7 +484,8 @@ impl Operator<'_> {
         )?;
         runtime.registry().register(
             "oz_reserved_names_in_use",
-            "Whether Roles of grants get reserved names, since a policy keeps others from these: 1 or 0",
+            "Whether Roles of grants get reserved names, which an admission policy protects: 1 or \
+                0",
             lock.used.clone(),
         );
         Ok(lock)
@@ -540,8 +544,8 @@ fn exec(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let pods_by_name = feeds.store_after(Selection::default().metadata_only(), &keep, &requests);
     let (approvals, locks) = (feeds.store(), feeds.store());
     access::<ExecAccess>(owners, &requests);
-    role_names.of::<ExecAccess>(&requests);
-    let probes = Probes::new(settings.operator.cut_sessions);
+    role_names.watch_requests::<ExecAccess>(&requests);
+    let probes = Probes::new(settings.operator.terminate_sessions);
     let interval = template_interval(settings);
     engine.controller(
         ExecTemplate { interval },
@@ -595,7 +599,7 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
     let (templates, requests) = (feeds.store(), kept::requests(feeds));
     let (approvals, locks) = (feeds.store(), feeds.store());
     access::<PodAccess>(owners, &requests);
-    role_names.of::<PodAccess>(&requests);
+    role_names.watch_requests::<PodAccess>(&requests);
     let interval = template_interval(settings);
     engine.controller(
         PodTemplate { interval },

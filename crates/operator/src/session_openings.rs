@@ -47,7 +47,7 @@ impl Openings {
 
     /// Returns the audit records of the sessions of a grant: of their opening, cut, or end. Empty
     /// if they cannot be read.
-    pub(crate) async fn of(&self, grant: &str) -> Vec<Record> {
+    pub(crate) async fn list_for_grant(&self, grant: &str) -> Vec<Record> {
         let (done, found) = oneshot::channel();
         let begins = {
             let mut waiting = self.waiting();
@@ -102,7 +102,7 @@ impl Openings {
             grants.join(","),
             labels::AUDIT_KIND,
             Action::SessionOpened,
-            Action::SessionCut,
+            Action::SessionTerminated,
             Action::SessionEnded,
         );
         let parameters = ListParams::default()

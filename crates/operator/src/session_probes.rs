@@ -26,7 +26,7 @@ const KNOWN: usize = 10_000;
 pub(crate) struct Probes {
     /// True if commands are run in containers at all.
     pub(crate) enabled: bool,
-    known: Arc<Mutex<HashMap<ContainerImage, Known>>>,
+    known: Arc<Mutex<HashMap<ContainerImage, ProbeResult>>>,
 }
 
 /// The key of a probe: namespace, name of the container, image. The users of one namespace write
@@ -34,7 +34,7 @@ pub(crate) struct Probes {
 type ContainerImage = (String, String, String);
 
 #[derive(Clone)]
-enum Known {
+enum ProbeResult {
     Found(SessionProbe),
     /// The probe failed at this instant.
     Failed(Instant),
@@ -55,13 +55,13 @@ impl Probes {
             let mut known = self.known.lock();
             known
                 .entry(key)
-                .or_insert_with(|| Known::Found(probe.clone()));
+                .or_insert_with(|| ProbeResult::Found(probe.clone()));
         }
     }
 
     /// Returns the results for the containers of the pod; those with an unknown image are probed
     /// now.
-    pub(crate) async fn of(
+    pub(crate) async fn probe_pod(
         &self,
         client: &Client,
         namespace: &str,
@@ -88,9 +88,9 @@ impl Probes {
         let lock = || self.known.lock();
         let known = lock().get(&key).cloned();
         match known {
-            Some(Known::Found(probe)) => return Some(probe),
-            Some(Known::Failed(at)) if at.elapsed() < AGAIN => return None,
-            Some(Known::Failed(_)) | None => {}
+            Some(ProbeResult::Found(probe)) => return Some(probe),
+            Some(ProbeResult::Failed(at)) if at.elapsed() < AGAIN => return None,
+            Some(ProbeResult::Failed(_)) | None => {}
         }
         let probe = async || {
             let command = ["/bin/sh", "-c", cut::PROBE].map(str::to_owned).to_vec();
@@ -102,12 +102,12 @@ impl Probes {
             answer = probe().await;
         }
         let found = match answer {
-            Ok(answer) => Known::Found(cut::probed(name, image, &answer)),
-            Err(Unrun::Unable(_)) => Known::Found(cut::probed(name, image, "")),
+            Ok(answer) => ProbeResult::Found(cut::probed(name, image, &answer)),
+            Err(Unrun::Unable(_)) => ProbeResult::Found(cut::probed(name, image, "")),
             Err(Unrun::Unreached(why)) => {
                 let container = name;
                 tracing::info!(pod, container, why, "a container could not be probed");
-                Known::Failed(Instant::now())
+                ProbeResult::Failed(Instant::now())
             }
         };
         let mut known = lock();
@@ -116,8 +116,8 @@ impl Probes {
         }
         known.insert(key, found.clone());
         match found {
-            Known::Found(probe) => Some(probe),
-            Known::Failed(_) => None,
+            ProbeResult::Found(probe) => Some(probe),
+            ProbeResult::Failed(_) => None,
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
             }] },
         }))
         .unwrap();
-        assert_eq!(probes.of(&client, "mallorys", &pod).await, [claimed]);
-        assert_eq!(probes.of(&client, "shop", &pod).await, []);
+        assert_eq!(probes.probe_pod(&client, "mallorys", &pod).await, [claimed]);
+        assert_eq!(probes.probe_pod(&client, "shop", &pod).await, []);
     }
 }

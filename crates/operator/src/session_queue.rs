@@ -204,7 +204,7 @@ impl<R: RunScript> ScriptQueue<R> {
 fn broke_off() -> Failure {
     Failure::transient(
         sessions::NOT_ENDED,
-        "failed to end sessions: the script's run broke off",
+        "failed to end sessions: the connection to the script was lost",
     )
 }
 
@@ -272,7 +272,7 @@ mod tests {
     }
 
     fn sessions(namespace: &str, pod: &str, number: usize) -> Sessions {
-        let (now, action) = (Timestamp::UNIX_EPOCH, Action::SessionCut);
+        let (now, action) = (Timestamp::UNIX_EPOCH, Action::SessionTerminated);
         Sessions {
             namespace: namespace.into(),
             pod: pod.into(),

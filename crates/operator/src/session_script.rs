@@ -77,7 +77,7 @@ async fn end_in(
         answers.entry(grant).and_modify(both).or_insert(one);
     }
     if answers.is_empty() {
-        let none = || Err(Unrun::Unreached("the script came to no end".to_owned()));
+        let none = || Err(Unrun::Unreached("the script did not terminate".to_owned()));
         return first.and_then(|_| none());
     }
     Ok(answers)
@@ -120,7 +120,7 @@ impl InPod {
             Ok(Err(error)) => Err(not_ended(name, &error.to_string())),
             Err(_) => Err(not_ended(
                 name,
-                &format!("no answer within {READ_TIMEOUT:?}"),
+                &format!("no response within {READ_TIMEOUT:?}"),
             )),
         }
     }
@@ -153,14 +153,14 @@ fn of_grant(pod: &str, grant: &str, answers: &[(String, Result<Answers, Unrun>)]
         match answer {
             Ok(answers) => {
                 let Some(done) = answers.get(grant) else {
-                    let why = format!("{container}: the script came to no end");
+                    let why = format!("{container}: the script did not terminate");
                     return Err(not_ended(pod, &why));
                 };
                 all.ended = all.ended.saturating_add(done.ended);
                 all.left = all.left.saturating_add(done.left);
             }
             Err(Unrun::Unable(why)) => {
-                tracing::debug!(pod, container, why, "nothing can be run");
+                tracing::debug!(pod, container, why, "no command can be run");
                 all.out_of_reach.push(container.clone());
             }
             Err(Unrun::Unreached(why)) => {

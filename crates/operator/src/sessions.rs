@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Client;
 use oz_audit::{Sink as _, Trail};
-use oz_core::connect::Way;
+use oz_core::connect::ConnectionKind;
 use oz_core::controller::{Effect, Failure};
 use oz_core::sessions::{Opened, Sessions, SessionsEnded};
 use oz_engine::Port;
@@ -64,7 +64,7 @@ impl Scripts {
             }
             self.look_again(sessions);
         }
-        let records = self.openings.of(&sessions.mark).await;
+        let records = self.openings.list_for_grant(&sessions.mark).await;
         ended.opened = opened(records.into_iter(), sessions.with_pod);
         Ok(ended)
     }
@@ -85,7 +85,7 @@ impl Scripts {
                     Ok(Some(came)) if came.ended > 0 => this.late(&sessions, &came, later).await,
                     Ok(Some(_)) => {}
                     Ok(None) => break,
-                    Err(failure) => tracing::info!(%failure, "failed to look again"),
+                    Err(failure) => tracing::info!(%failure, "failed to check again"),
                 }
             }
             this.looked_after().remove(&sessions.mark);
@@ -105,14 +105,14 @@ impl Scripts {
         // A separate fact.
         let what = format!("{} {}s later", sessions.mark, later.as_secs());
         record.id = Record::id(record.action, &what);
-        "Processes that began after the end were ended".clone_into(&mut record.message);
+        "Processes that began after the expiry were ended".clone_into(&mut record.message);
         self.put_on_record(&record).await;
     }
 
     async fn put_on_record(&self, record: &Record) {
         if let Err(failure) = self.trail.record(record).await {
             let line = record.line();
-            tracing::error!(%failure, record = line, "the end of sessions is not on record");
+            tracing::error!(%failure, record = line, "the end of sessions is not recorded");
         }
     }
 }
@@ -128,7 +128,7 @@ fn opened(records: impl Iterator<Item = Record>, with_pod: bool) -> Option<Opene
     }
     let exec = |record: &Record| {
         let way = record.details.get("way");
-        way.is_some_and(|way| way == Way::Exec.title())
+        way.is_some_and(|way| way == ConnectionKind::Exec.title())
     };
     // A claim of an unproven caller of the webhook is no basis for another fact.
     let opened = opened
@@ -190,15 +190,15 @@ mod tests {
     #[test]
     fn a_forwarded_port_hides_no_session_that_ends() {
         let at = |second| Timestamp::constant(1_790_000_000 + second, 0);
-        let record = |action, second: i64, way: Way| {
+        let record = |action, second: i64, way: ConnectionKind| {
             let id = second.to_string();
             let record = Record::about(at(second), action, Decision::Allow, &id, "", "");
             record.detail("way", way.title())
         };
         let all = [
-            record(Action::SessionOpened, 1, Way::Exec),
-            record(Action::SessionOpened, 2, Way::PortForward),
-            record(Action::SessionOpened, 3, Way::Exec),
+            record(Action::SessionOpened, 1, ConnectionKind::Exec),
+            record(Action::SessionOpened, 2, ConnectionKind::PortForward),
+            record(Action::SessionOpened, 3, ConnectionKind::Exec),
         ];
         let since = |second, count| {
             Some(Opened {
@@ -208,7 +208,7 @@ mod tests {
         };
         assert_eq!(opened(all.iter().cloned(), false), since(1, 2));
         assert_eq!(opened(all.iter().cloned(), true), since(1, 3));
-        let mut several = record(Action::SessionOpened, 60, Way::Exec);
+        let mut several = record(Action::SessionOpened, 60, ConnectionKind::Exec);
         several.repeated = Some(Repeated {
             count: 40,
             first: at(4),
@@ -218,8 +218,11 @@ mod tests {
         let all_and_several = all.iter().cloned().chain([several.clone()]);
         assert_eq!(opened(all_and_several, false), since(1, 42));
         assert_eq!(opened([several].into_iter(), false), since(4, 40));
-        for action in [Action::SessionCut, Action::SessionEnded] {
-            let told = all.iter().cloned().chain([record(action, 4, Way::Exec)]);
+        for action in [Action::SessionTerminated, Action::SessionEnded] {
+            let told = all
+                .iter()
+                .cloned()
+                .chain([record(action, 4, ConnectionKind::Exec)]);
             assert_eq!(opened(told, false), None);
         }
     }

@@ -1,4 +1,5 @@
 //! The check whether only one request carries a stamp.
+//! See docs/adr/0006-a-stamp-twice-is-no-stamp.md.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,9 +21,9 @@ const MANY: usize = 1024;
 
 /// The recently checked stamps, since a request that carried one may be gone.
 #[derive(Clone, Default)]
-pub(crate) struct Stamps(Arc<Mutex<HashMap<String, Seen>>>);
+pub(crate) struct Stamps(Arc<Mutex<HashMap<String, StampedRequest>>>);
 
-struct Seen {
+struct StampedRequest {
     at: Timestamp,
     uid: String,
     name: String,
@@ -35,12 +36,12 @@ impl Stamps {
     where
         R: Resource + Send + Sync + 'static,
     {
-        let stamp = stamp::of(request.meta())?;
+        let stamp = stamp::read(request.meta())?;
         let uid = request.uid()?;
         self.seen(now, stamp, &uid, request.name_any()).or_else(|| {
             requests
                 .marked(By::Stamp(stamp).mark(), |other| {
-                    stamp::of(other.meta()) == Some(stamp) && other.uid() != request.uid()
+                    stamp::read(other.meta()) == Some(stamp) && other.uid() != request.uid()
                 })
                 .first()
                 .map(|other| other.name_any())
@@ -53,11 +54,13 @@ impl Stamps {
         if known.len() >= MANY {
             known.retain(|_, seen| now.duration_since(seen.at).abs() < REMEMBERED);
         }
-        let seen = known.entry(encode::digest(&stamp)).or_insert_with(|| Seen {
-            at: now,
-            uid: uid.to_owned(),
-            name,
-        });
+        let seen = known
+            .entry(encode::digest(&stamp))
+            .or_insert_with(|| StampedRequest {
+                at: now,
+                uid: uid.to_owned(),
+                name,
+            });
         (seen.uid != uid).then(|| seen.name.clone())
     }
 }

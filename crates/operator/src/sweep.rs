@@ -39,7 +39,7 @@ const MOST_REMEMBERED: usize = 10_000;
 enum Owner {
     /// It exists: its controller is responsible for its end.
     Lasts,
-    /// It has ended, or is gone.
+    /// It has ended, or does not exist.
     Over,
 }
 
@@ -94,17 +94,18 @@ impl Counted {
         let counted = Self::default();
         registry.register(
             "oz_sweeps",
-            "Looks at all Roles and bindings for what the watches do not show",
+            "Periodic checks of all Roles and bindings for objects that the watches do not contain",
             counted.sweeps.clone(),
         );
         registry.register(
             "oz_sweep_ended",
-            "Roles and bindings of oz's that had lost their labels and belonged to nothing, ended",
+            "Roles and bindings of oz that had lost their labels and belonged to no object, \
+                deleted",
             counted.ended.clone(),
         );
         registry.register(
             "oz_sweep_foreign",
-            "Objects that oz did not make and that give what oz gives, at the last look",
+            "Objects that oz did not create and that grant the same access, at the last check",
             counted.foreign.clone(),
         );
         counted
@@ -143,7 +144,7 @@ impl Task for Sweeper {
             let pause = match self.sweep(&mut told).await {
                 Ok(()) => self.interval,
                 Err(error) => {
-                    tracing::warn!(%error, "a sweep failed and is tried again");
+                    tracing::warn!(%error, "a sweep failed and is retried");
                     AGAIN
                 }
             };
@@ -211,21 +212,29 @@ impl Sweeper {
             let (name, uid) = match hidden.target.identified() {
                 Ok((name, uid)) => (name.as_str(), uid),
                 Err(error) => {
-                    tracing::warn!(kind, namespace, %error, "failed to end what had lost its labels");
+                    tracing::warn!(kind, namespace, %error, "failed to delete an object that had \
+                        lost its labels");
                     continue;
                 }
             };
             if let Err(error) = self.remove(hidden, name, uid).await {
-                tracing::warn!(kind, namespace, name, %error, "failed to end what had lost its labels");
+                tracing::warn!(kind, namespace, name, %error, "failed to delete an object that had \
+                    lost its labels");
                 continue;
             }
-            tracing::warn!(kind, namespace, name, "ended what had lost its labels");
+            tracing::warn!(
+                kind,
+                namespace,
+                name,
+                "deleted an object that had lost its labels"
+            );
             self.counted.ended.inc();
             if recorded.insert(&hidden.owner)
                 && let Err(failure) = self.trail.record(&hidden.record).await
             {
                 let line = hidden.record.line();
-                tracing::error!(%failure, record = line, "the end of what was left is not on record");
+                tracing::error!(%failure, record = line, "failed to record the deletion of an \
+                    object that had lost its labels");
             }
         }
     }
@@ -259,7 +268,7 @@ impl Sweeper {
         }
     }
 
-    /// Reports once for each object that it resembles oz's objects and is none.
+    /// Reports once for each object that it resembles an object of oz without being one.
     async fn tell(&self, found: &Found, told: &mut HashSet<String>) {
         self.counted
             .foreign

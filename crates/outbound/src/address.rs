@@ -22,13 +22,13 @@ fn refused_v4(address: Ipv4Addr) -> Option<&'static str> {
         Ipv4Addr::new(168, 63, 129, 16),
     ];
     if address.is_loopback() || address.octets()[0] == 0 {
-        Some("is an address of loopback")
+        Some("is a loopback address")
     } else if address.is_link_local() {
         Some("is link-local")
     } else if METADATA.contains(&address) {
-        Some("is where a cloud tells about its machines")
+        Some("is a metadata service of a cloud")
     } else if address.is_multicast() || address.is_broadcast() {
-        Some("is nobody's own")
+        Some("is a multicast or broadcast address")
     } else {
         None
     }
@@ -37,13 +37,13 @@ fn refused_v4(address: Ipv4Addr) -> Option<&'static str> {
 fn refused_v6(address: Ipv6Addr) -> Option<&'static str> {
     const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
     if address.is_loopback() || address.is_unspecified() {
-        Some("is an address of loopback")
+        Some("is a loopback address")
     } else if address.is_unicast_link_local() {
         Some("is link-local")
     } else if address == METADATA {
-        Some("is where a cloud tells about its machines")
+        Some("is a metadata service of a cloud")
     } else if address.is_multicast() {
-        Some("is nobody's own")
+        Some("is a multicast address")
     } else {
         None
     }

@@ -11,11 +11,11 @@ use rustls::pki_types::pem;
 #[derive(Debug, thiserror::Error)]
 pub enum OutboundError {
     /// The address must not receive requests.
-    #[error("{address} {why}, where nothing is sent to")]
+    #[error("{address} {why}, and must not receive requests")]
     Refused {
         /// Address of the server.
         address: IpAddr,
-        /// Its range, such as `is link-local`.
+        /// The range of the address, such as `is link-local`.
         why: &'static str,
     },
     /// The address is that of the API server.
@@ -25,7 +25,7 @@ pub enum OutboundError {
         address: IpAddr,
     },
     /// The text is no URL.
-    #[error("it is no URL: {0}")]
+    #[error("it is not a URL: {0}")]
     NoUrl(InvalidUri),
     /// The URL has another scheme than `http` and `https`.
     #[error("it must begin with http:// or https://")]

@@ -120,7 +120,8 @@ pub fn client(allowed: Allowed, trust: &Trust) -> Result<HttpClient, OutboundErr
         Trust::System => HttpsConnectorBuilder::new()
             .try_with_platform_verifier()
             .unwrap_or_else(|error| {
-                tracing::info!(%error, "servers behind https cannot be asked; SSL_CERT_FILE names certificate authorities");
+                tracing::info!(%error, "requests over https are not possible; SSL_CERT_FILE names \
+                    certificate authorities");
                 trusting(RootCertStore::empty())
             }),
         Trust::Only(pem) => trusting(roots(pem)?),

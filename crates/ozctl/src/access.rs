@@ -27,36 +27,36 @@ use crate::target::Target;
 use crate::verbs::go_duration;
 use crate::waiting::{self, Waiting};
 
-/// How to ask, on every verb that does.
+/// The flags of each verb that creates an access request.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AccessFlags {
-    /// Why access is needed; kept in the audit record
+    /// Reason for the access; recorded in the audit trail
     #[arg(long)]
     pub(crate) reason: Option<String>,
-    /// The ticket by which access is needed, such as INC-42
+    /// Change ticket, such as INC-42
     #[arg(long)]
     pub(crate) ticket: Option<String>,
-    /// Say that it is an emergency: nobody has to approve it, if the template lets you in for one, and
-    /// somebody looks at it afterwards
+    /// Declare an emergency: access requires no approval, if the template grants it to you, and is
+    /// reviewed afterwards
     #[arg(long, requires = "reason")]
     pub(crate) emergency: bool,
-    /// How long access should last, such as 30m [default: as the template says]
+    /// Duration of the access, such as 30m [default: that of the template]
     #[arg(short = 'D', long)]
     pub(crate) duration: Option<String>,
-    /// The template to ask by, where several lead to the target
+    /// Template to use, if several grant access to the target
     #[arg(long, add = ArgValueCandidates::new(complete::templates))]
     pub(crate) template: Option<String>,
-    /// Keep the access afterwards, until it ends by itself
+    /// Keep the access afterwards, until its expiry
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Use the access of this request, and leave it as it is
+    /// Use the access of this request, and keep it
     #[arg(long, value_name = "NAME", conflicts_with_all = ["reason", "ticket", "emergency", "duration", "template", "keep"],
           add = ArgValueCandidates::new(complete::requests))]
     pub(crate) request: Option<String>,
-    /// How long to wait for access
+    /// Maximum time to wait for access
     #[arg(short, long, default_value = "5m", value_name = "DURATION")]
     pub(crate) wait: String,
-    /// What the request's name begins with [default: $USER]
+    /// Prefix of the request's name [default: $USER]
     #[arg(short = 'N', long, value_name = "PREFIX")]
     pub(crate) request_name: Option<String>,
     /// Say how long each step took, and which share of it is oz's
@@ -109,7 +109,7 @@ where
         None => anew::<R>(invocation, flags, &want, within, body).await,
     };
     if flags.verbose {
-        context.say(&steps.told());
+        context.say(&steps.describe());
     }
     result
 }
@@ -198,8 +198,8 @@ async fn anew<R: AccessRequest>(
     steps.done("use", Share::Kubernetes);
     if flags.keep && used.get() && result.is_ok() {
         context.say(&format!(
-            "Access is kept. Use it again with `--request {name}`; \
-             give it back with `ozctl revoke {name}`."
+            "The grant stays active. Use it again with `--request {name}`; revoke it with `ozctl \
+             revoke {name}`."
         ));
         return result;
     }
@@ -302,7 +302,7 @@ pub(crate) async fn give_back<R: AccessRequest>(
     interrupts: &mut Interrupts,
 ) -> Result<()> {
     let released = request::release::<R>(cluster, name);
-    let later = format!("`ozctl revoke {name}` does so later; it ends by itself in its time");
+    let later = format!("`ozctl revoke {name}` revokes it later; it expires automatically");
     interrupts.given_back(name, released, later).await
 }
 
@@ -317,7 +317,7 @@ async fn existing<R: AccessRequest>(
         // here.
         invocation
             .context
-            .say("oz: by this clock access is over already; it ends when the cluster ends it");
+            .say("oz: by the local clock the access has expired; it ends at the cluster's time");
         access.until = None;
     }
     Ok(invocation.granted(access))

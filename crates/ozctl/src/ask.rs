@@ -34,7 +34,7 @@ fn answer(context: &Context, question: &str) -> Result<Option<String>> {
 }
 
 fn which<T: AccessTemplate>(context: &Context, templates: &[&T]) -> Result<usize> {
-    context.say("Several templates let you in:");
+    context.say("Several templates grant you access:");
     for (number, template) in templates.iter().enumerate() {
         let config = template.config();
         context.say(&format!(
@@ -102,7 +102,7 @@ pub(crate) fn reason<T: AccessTemplate>(
     let missing = || {
         let name = template.name();
         Failure::new(format!("template {name} requires a reason"))
-            .next("say why with --reason, such as --reason INC-42")
+            .next("give a reason with --reason, such as --reason INC-42")
     };
     let reason = line(context, "Why is access needed? ").ok_or_else(missing)??;
     let reason = reason.filter(|reason| !reason.is_empty());

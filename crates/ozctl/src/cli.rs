@@ -17,10 +17,10 @@ use crate::failure::Result;
 use crate::paddock;
 use crate::verbs::{HEADINGS, Verb};
 
-/// Get into a pod for a limited time, and give access back.
+/// Request time-limited access to pods, and revoke it.
 ///
-/// Templates say who may get into which pods and for how long. A request asks by a template; oz
-/// grants it to you alone, on one pod, and takes it away at the agreed second.
+/// Templates define which users may access which pods, and for how long. A request names a
+/// template; oz grants access to you alone, to one pod, and revokes it at its expiry.
 #[derive(Parser)]
 #[command(
     name = "ozctl",
@@ -31,12 +31,12 @@ use crate::verbs::{HEADINGS, Verb};
 Examples:
   ozctl exec deploy/web                    a shell in a pod of Deployment web
   ozctl exec deploy/web -- pg_dump | gzip  one command, in a pipeline
-  ozctl templates                          what may be asked for here
-  ozctl requests                           what was asked for
+  ozctl templates                          the access that you can request
+  ozctl requests                           the requests of the namespace
   ozctl run submit -t echo --prompt hi     an AI agent, in a confined pod
 
-`ozctl COMMAND --help` has more about a command, and `ozctl options` lists the
-options that choose cluster and user."
+`ozctl COMMAND --help` describes a command, and `ozctl options` lists the
+options that select cluster and user."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

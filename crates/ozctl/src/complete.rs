@@ -84,7 +84,7 @@ pub(crate) fn words() -> Vec<CompletionCandidate> {
     let typed = typed();
     let verb = typed.iter().position(|word| word == "get");
     let after = typed.iter().skip(verb.map_or(0, |at| at + 1));
-    let mut named = after.filter_map(|word| kinds::named(word).filter(Entry::is_of_access));
+    let mut named = after.filter_map(|word| kinds::find(word).filter(Entry::is_of_access));
     let Some(kind) = named.next() else {
         let ours = kinds::all().into_iter();
         let ours = ours.filter(|kind| kind.family == Family::Access);

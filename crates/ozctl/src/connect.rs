@@ -76,7 +76,7 @@ async fn config(flags: &Connection) -> Result<Config> {
         None => match &flags.server {
             Some(server) => Config::new(url(server)?),
             None => Config::incluster().map_err(|_| {
-                Failure::new("there is no kubeconfig, and this is no pod of a cluster")
+                Failure::new("there is no kubeconfig, and this is not a pod of a cluster")
                     .next("name one with --kubeconfig or $KUBECONFIG")
             })?,
         },
@@ -88,7 +88,7 @@ async fn config(flags: &Connection) -> Result<Config> {
     let may_ask = !flags.unattended && std::io::stdin().is_terminal();
     leave_input_alone(&mut config.auth_info, may_ask)?;
     // The library compares NO_PROXY with the proxy; kubectl compares it with the server.
-    config.proxy_url = proxy::of(&config.cluster_url, own_proxy.as_deref(), |name| {
+    config.proxy_url = proxy::find(&config.cluster_url, own_proxy.as_deref(), |name| {
         std::env::var(name).ok()
     })?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
@@ -184,7 +184,7 @@ fn leave_input_alone(auth: &mut AuthInfo, may_ask: bool) -> Result<()> {
     if plugin.interactive_mode == Some(ExecInteractiveMode::Always) {
         let command = plugin.command.as_deref().unwrap_or_default();
         return Err(Failure::new(format!(
-            "the credential plugin {command} asks at a terminal, and standard input is none"
+            "the credential plugin {command} asks at a terminal, and standard input is not one"
         ))
         .next("run it where input is a terminal, or give credentials by --token"));
     }
@@ -231,7 +231,7 @@ fn overrule(config: &mut Config, flags: &Connection) -> Result<()> {
     if let Some(token) = &flags.token {
         if HeaderValue::from_str(token).is_err() {
             return Err(Failure::new("--token: it has letters that no token has")
-                .next("see that nothing but the token is given, such as the end of a line"));
+                .next("give only the token, without characters such as a line break"));
         }
         // With two kinds of credentials the API server would choose; the flag must win.
         *auth = AuthInfo {
@@ -258,7 +258,7 @@ fn overrule(config: &mut Config, flags: &Connection) -> Result<()> {
     let more = !flags.as_group.is_empty() || !flags.as_user_extra.is_empty();
     if (more || flags.as_uid.is_some()) && auth.impersonate.is_none() {
         return Err(Failure::new(
-            "--as-group, --as-uid and --as-user-extra go with a user to act as",
+            "--as-group, --as-uid and --as-user-extra require a user to impersonate",
         )
         .next("name one with --as"));
     }
@@ -267,10 +267,12 @@ fn overrule(config: &mut Config, flags: &Connection) -> Result<()> {
 
 fn impersonation_headers(config: &mut Config, flags: &Connection) -> Result<()> {
     let mut header = |name: &str, value: &str| -> Result<()> {
-        let wrong = |_| Failure::new(format!("{name}: {value} is no value for a header"));
+        let wrong = |_| Failure::new(format!("{name}: {value} is not a value for a header"));
         let value = HeaderValue::from_str(value).map_err(|error| wrong(error.to_string()))?;
         let name: HeaderName = name.parse().map_err(|_| {
-            Failure::new(format!("--as-user-extra: {name} is no name for a header"))
+            Failure::new(format!(
+                "--as-user-extra: {name} is not a name for a header"
+            ))
         })?;
         config.headers.push((name, value));
         Ok(())
@@ -289,5 +291,5 @@ fn impersonation_headers(config: &mut Config, flags: &Connection) -> Result<()> 
 
 fn url(text: &str) -> Result<http::Uri> {
     text.parse()
-        .map_err(|error| Failure::new(format!("--server: {text} is no URL: {error}")))
+        .map_err(|error| Failure::new(format!("--server: {text} is not a URL: {error}")))
 }

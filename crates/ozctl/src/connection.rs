@@ -11,7 +11,7 @@ use crate::complete;
 
 const HEADING: &str = "Cluster options";
 
-/// Which cluster, as whom, in which namespace.
+/// The flags that select cluster, user and namespace.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = HEADING)]
 pub(crate) struct Connection {
@@ -48,7 +48,7 @@ pub(crate) struct Connection {
     /// Name that the API server's certificate must have
     #[arg(long, global = true, value_name = "NAME", hide = true)]
     pub(crate) tls_server_name: Option<String>,
-    /// Do not check the API server's certificate; anybody in between can then read and change all
+    /// Do not check the API server's certificate; another server could read and change all data
     #[arg(long, global = true, hide = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
     pub(crate) insecure_skip_tls_verify: Option<bool>,
@@ -64,18 +64,17 @@ pub(crate) struct Connection {
     /// Bearer token
     #[arg(long, global = true, value_name = "TOKEN", hide = true)]
     pub(crate) token: Option<String>,
-    /// How long one request may take, such as 30s; 0 for as long as it takes. Sessions and waiting
-    /// have limits of their own
+    /// Timeout of one request, such as 30s; 0 for none. Sessions and waiting have other limits
     #[arg(long, global = true, value_name = "DURATION", hide = true)]
     pub(crate) request_timeout: Option<String>,
-    /// Do not ask for compressed answers
+    /// Request no compression of responses
     #[arg(long, global = true, hide = true, num_args = 0..=1, require_equals = true,
           default_missing_value = "true", value_name = "BOOL")]
     pub(crate) disable_compression: Option<bool>,
     /// Taken for compatibility; ozctl caches nothing
     #[arg(long, global = true, value_name = "DIRECTORY", hide = true, value_parser = path())]
     pub(crate) cache_dir: Option<PathBuf>,
-    /// Nobody can be asked for anything, whatever standard input is: a shell waits for names.
+    /// True if ozctl may not ask for input: a shell waits for completions.
     #[arg(skip)]
     pub(crate) unattended: bool,
 }

@@ -74,13 +74,13 @@ impl Interrupts {
             .await
             .unwrap_or_else(|| {
                 Err(Failure::new(format!(
-                    "failed to give access back ({name}): the API server does not answer"
+                    "failed to revoke access ({name}): the API server does not respond"
                 )))
             })
             .map_err(|failure| failure.next(later))
     }
 
-    /// Returns the result of the work, unless another signal comes first or the timeout is over.
+    /// Returns the result of the work, unless another signal or the timeout is first.
     async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             done = work => Some(done),

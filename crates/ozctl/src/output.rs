@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::failure::{Failure, Result};
 
-/// How a list is shown.
+/// The output format of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     // Columns for people
@@ -28,7 +28,7 @@ pub(crate) enum Format {
     Name,
 }
 
-/// How a report is shown.
+/// The output format of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TextFormat {
     // Text for people
@@ -40,7 +40,7 @@ pub(crate) enum TextFormat {
     Yaml,
 }
 
-/// How one object is shown.
+/// The output format of one object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ObjectFormat {
     // Text for people

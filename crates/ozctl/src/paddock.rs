@@ -60,7 +60,7 @@ pub(crate) enum Verb {
     Version(version::Version),
 }
 
-/// Show what runs may have here, and what they lack
+/// Show and check the broker policies of harness runs
 #[derive(Args)]
 pub(crate) struct Policy {
     #[command(subcommand)]
@@ -75,10 +75,10 @@ enum PolicyVerb {
     Suggest(Suggest),
 }
 
-/// Not served yet: says what to use instead
+/// Suggest grants for a broker policy (not served yet)
 #[derive(Args)]
 struct Suggest {
-    /// From what was refused to this run
+    /// Run with the refused hosts to suggest
     #[arg(
         long,
         value_name = "RUN",
@@ -86,15 +86,15 @@ struct Suggest {
         required_unless_present = "all"
     )]
     run: Option<String>,
-    /// From what was refused to any run
+    /// Suggest the refused hosts of all runs
     #[arg(long)]
     all: bool,
-    /// Not older than this
+    /// Maximum age of the records
     #[arg(long, value_name = "DURATION")]
     since: Option<String>,
 }
 
-/// Show the newest records of the audit trail about runs; `ozctl audit` has more
+/// Show the newest audit records about harness runs
 #[derive(Args)]
 pub(crate) struct Audit {
     /// About this run
@@ -103,12 +103,12 @@ pub(crate) struct Audit {
     /// Of this kind: an action of docs/reference/audit.md
     #[arg(long, value_name = "ACTION")]
     kind: Option<String>,
-    /// At most so many
+    /// Maximum number of records
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     limit: usize,
 }
 
-/// Show what a template comes to
+/// Show the effective harness template
 #[derive(Args)]
 pub(crate) struct Describe {
     #[command(subcommand)]
@@ -174,8 +174,8 @@ impl Audit {
     async fn run(self, context: &Context) -> Result<Exit> {
         let action = self.kind.as_deref().map(|kind| {
             kind.parse::<Action>().map_err(|_| {
-                Failure::new(format!("{kind} is no action of the audit trail")).next(
-                    "name one of docs/reference/audit.md: Paddock's kinds of AuditEvents are actions and details there",
+                Failure::new(format!("{kind} is not an action of the audit trail")).next(
+                    "name an action of docs/reference/audit.md; docs/reference/paddock-audit.md has the action for each kind of Paddock",
                 )
             })
         });

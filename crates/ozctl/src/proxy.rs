@@ -1,6 +1,7 @@
 //! The choice of a proxy to the API server, by the rules of kubectl: the proxy that the kubeconfig
 //! names for the cluster; else the proxy of the environment, but never for this machine, nor for
 //! the hosts that `NO_PROXY` lists.
+//! See docs/adr/0017-kubectls-proxy-rules-are-our-own.md.
 
 use std::net::IpAddr;
 
@@ -9,7 +10,7 @@ use http::Uri;
 use crate::failure::{Failure, Result};
 
 /// Returns the proxy for this API server, if it has one. `variable` reads the environment.
-pub(crate) fn of(
+pub(crate) fn find(
     server: &Uri,
     in_kubeconfig: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
@@ -52,7 +53,7 @@ fn url(name: &str, text: &str) -> Result<Uri> {
         false => format!("http://{text}"),
     };
     whole.parse().map_err(|error| {
-        Failure::new(format!("{name}: {text} is no URL: {error}"))
+        Failure::new(format!("{name}: {text} is not a URL: {error}"))
             .next("write it as http://HOST:PORT")
     })
 }
@@ -116,7 +117,7 @@ mod tests {
             let found = set.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        let proxy = of(&server, in_kubeconfig, variable).unwrap();
+        let proxy = find(&server, in_kubeconfig, variable).unwrap();
         proxy.map(|proxy| proxy.to_string())
     }
 

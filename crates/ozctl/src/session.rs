@@ -97,7 +97,7 @@ pub(crate) async fn end_of(granted: &Granted) {
 fn say_over(granted: &Granted) {
     let _ = writeln!(
         std::io::stderr(),
-        "oz: access to {} is over; `ozctl {}` asks anew",
+        "oz: access to {} has expired; `ozctl {}` creates a new request",
         granted.access.pod,
         granted.verb
     );
@@ -174,7 +174,7 @@ async fn watch_the_end(granted: &Granted, terminal: Option<&Raw>) {
             {
                 warnings.pop();
                 terminal.notice(&format!(
-                    "access to {} ends in {}; `ozctl extend {}` asks for more",
+                    "access to {} expires in {}; `ozctl extend {}` extends it",
                     granted.access.pod,
                     remaining(at),
                     granted.access.request

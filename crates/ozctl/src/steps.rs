@@ -39,12 +39,12 @@ impl Steps {
     }
 
     /// Formats all steps in one line, in milliseconds.
-    pub(crate) fn told(&self) -> String {
-        told(&self.taken.borrow())
+    pub(crate) fn describe(&self) -> String {
+        format_steps(&self.taken.borrow())
     }
 }
 
-fn told(taken: &[(&'static str, Share, Duration)]) -> String {
+fn format_steps(taken: &[(&'static str, Share, Duration)]) -> String {
     let steps: Vec<String> = taken
         .iter()
         .map(|(what, _, took)| format!("{what} {} ms", took.as_millis()))
@@ -78,6 +78,6 @@ mod tests {
         ];
         let line = "oz: kubeconfig 5 ms, template 20 ms, granted 80 ms, command 95 ms: 100 of 200 ms for \
                     access, the rest for the session";
-        assert_eq!(told(&taken), line);
+        assert_eq!(format_steps(&taken), line);
     }
 }

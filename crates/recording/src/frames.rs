@@ -107,7 +107,11 @@ pub fn open(file: &[u8], identities: &[Identity], limit: usize) -> Result<Vec<u8
     let key = Zeroizing::new(age::decrypt(wrapped, identities)?);
     let key: Zeroizing<[u8; 32]> = match key.as_slice().try_into() {
         Ok(key) => Zeroizing::new(key),
-        Err(_) => return Err(FramesError::Damaged("their key has another length")),
+        Err(_) => {
+            return Err(FramesError::Damaged(
+                "the key of its frames has another length",
+            ));
+        }
     };
     let cipher = Cipher::new(&key).map_err(AgeError::from)?;
     open_with(&cipher, frames, limit)
@@ -127,7 +131,7 @@ fn open_with(cipher: &Cipher, mut rest: &[u8], limit: usize) -> Result<Vec<u8>, 
     while let Some((number, sealed, after)) = frame(rest)? {
         let opened = number >= next && cipher.open(nonce(number), sealed, &mut lines);
         if !opened {
-            return Err(FramesError::Damaged("one is not what was written"));
+            return Err(FramesError::Damaged("a frame is not as written"));
         }
         if lines.len() > limit {
             return Err(FramesError::TooLarge(limit));
@@ -140,7 +144,7 @@ fn open_with(cipher: &Cipher, mut rest: &[u8], limit: usize) -> Result<Vec<u8>, 
 
 /// Splits a file into the age file and the frames.
 fn split(file: &[u8]) -> Result<(&[u8], &[u8]), FramesError> {
-    let damaged = FramesError::Damaged("its beginning is none");
+    let damaged = FramesError::Damaged("its header is invalid");
     let split = || {
         let rest = file.strip_prefix(MAGIC)?;
         let (length, rest) = rest.split_first_chunk::<LENGTH>()?;
@@ -164,7 +168,7 @@ fn frame(rest: &[u8]) -> Result<Option<(u64, &[u8], &[u8])>, FramesError> {
         let (sealed, rest) = rest.split_at_checked(length)?;
         (check(sealed) == *expected).then_some((u64::from_be_bytes(*number), sealed, rest))
     };
-    let cut = FramesError::Damaged("one is cut or changed");
+    let cut = FramesError::Damaged("a frame is truncated or changed");
     whole().map(Some).ok_or(cut)
 }
 

@@ -1,5 +1,5 @@
-//! Bounds of a text before it is parsed. The parser recurses with the nesting of its input, reads the content of a
-//! bracket twice, and all later steps recurse over the tree: a deeply nested text would overflow a stack, or be read
+//! Bounds of a text before it is parsed. The parser recurses with the nesting of its input, reads the first element in
+//! a bracket twice, and all later steps recurse over the tree: a deeply nested text would overflow a stack, or be read
 //! for hours. Therefore a text is measured here, in one walk without recursion.
 
 use crate::builtins::has_large_exponent;
@@ -13,7 +13,8 @@ pub const MAX_BYTES: usize = 1 << 20;
 pub const MAX_DEPTH: usize = 100;
 /// The maximum depth of all statements together: evaluation may recurse to the same depth, rule by rule.
 pub(crate) const MAX_LEVELS: usize = 10_000;
-/// The maximum number of tokens that the parser reads, including repeated reads: each bracket doubles them.
+/// The maximum number of tokens that the parser reads, including repeated reads: the first element in a bracket is read
+/// twice.
 pub(crate) const MAX_TOKENS_READ: u64 = 500_000;
 
 /// Rejects modules that cannot be read within the stack and in bounded time.
@@ -71,6 +72,9 @@ struct Walk<'a> {
     before: Before,
     /// The number of operators and steps in a row, for each open bracket and for the text outside of brackets.
     rows: Vec<usize>,
+    /// The number of times that the parser reads the current element, for each open bracket and for the text outside;
+    /// and the number for elements behind the first.
+    reads: Vec<(u64, u64)>,
     depth: usize,
     /// The maximum depth of the current statement.
     deepest: usize,
@@ -88,6 +92,7 @@ impl<'a> Walk<'a> {
             line_start: 0,
             before: Before::Other,
             rows: vec![0],
+            reads: vec![(1, 1)],
             depth: 0,
             deepest: 0,
             levels: 0,
@@ -108,9 +113,16 @@ impl<'a> Walk<'a> {
                 b'"' => self.string(),
                 b'`' => self.raw_string(),
                 b'(' | b'[' | b'{' => {
+                    let (outer, _) = self.reads.last().copied().unwrap_or((1, 1));
+                    let mut first = outer;
                     if self.before == Before::Operand {
                         self.step()?;
                     }
+                    // Calls, and references except over two lines, are read once.
+                    if byte == b'{' || (byte == b'[' && !self.follows_directly()) {
+                        first = outer.saturating_mul(2);
+                    }
+                    self.reads.push((first, outer));
                     self.rows.push(0);
                     self.deeper()?;
                     self.at += 1;
@@ -118,6 +130,9 @@ impl<'a> Walk<'a> {
                 }
                 b')' | b']' | b'}' => self.close(),
                 b',' | b';' | b':' => {
+                    if byte != b':' {
+                        self.next_element();
+                    }
                     self.at += 1;
                     self.begin();
                     self.before = Before::Other;
@@ -225,9 +240,17 @@ impl<'a> Walk<'a> {
     fn operand(&mut self) {
         self.token();
         if self.before == Before::Operand {
+            self.next_element();
             self.begin();
         }
         self.before = Before::Operand;
+    }
+
+    /// Begins an element that is not the first in its bracket: the parser reads it once.
+    fn next_element(&mut self) {
+        if let Some((current, behind)) = self.reads.last_mut() {
+            *current = *behind;
+        }
     }
 
     /// Begins an expression in the open brackets.
@@ -274,14 +297,23 @@ impl<'a> Walk<'a> {
             && let Some(row) = self.rows.pop()
         {
             self.depth -= row + 1;
+            self.reads.pop();
         }
         self.at += 1;
         self.before = Before::Operand;
     }
 
+    /// Checks whether the next byte follows an operand without a blank.
+    fn follows_directly(&self) -> bool {
+        let before = self
+            .at
+            .checked_sub(1)
+            .and_then(|at| self.text.as_bytes().get(at));
+        self.before == Before::Operand && before.is_some_and(|byte| !byte.is_ascii_whitespace())
+    }
+
     fn token(&mut self) {
-        let brackets = u32::try_from(self.rows.len() - 1).unwrap_or(u32::MAX);
-        let times = 1_u64.checked_shl(brackets).unwrap_or(MAX_TOKENS_READ);
+        let times = self.reads.last().map_or(1, |(current, _)| *current);
         self.read = self.read.saturating_add(times.min(MAX_TOKENS_READ + 1));
     }
 }

@@ -14,6 +14,8 @@ pub enum Reason {
     UnknownFunction,
     /// A function with a result that is not a function of its input.
     NotAFunctionOfInput,
+    /// A function or syntax of OPA that is not supported.
+    NotSupported,
     /// Rules that contradict each other, variables without a value and the like.
     Semantics,
 }
@@ -47,7 +49,7 @@ impl CompileError {
     /// Parses an error of the interpreter, which draws the line in question: `--> FILE:LINE:COLUMN`, the line, a mark
     /// below it, and `error: MESSAGE`.
     pub(crate) fn drawn(file: &str, reason: Reason, error: &str) -> Self {
-        let place = Location::of(error);
+        let place = Location::parse(error);
         Self {
             file: place.file.unwrap_or(file).to_owned(),
             line: place.line,
@@ -122,7 +124,10 @@ pub enum EvaluateError {
     #[error("the input is nested too deeply: {0} levels at most")]
     Input(usize),
     /// The instant is before 1678 or after 2261.
-    #[error("{0} is no instant that a policy can be asked at: nanoseconds since 1970 have 64 bits")]
+    #[error(
+        "{0} is not an instant at which a policy can be evaluated: nanoseconds since 1970 have \
+        64 bits"
+    )]
     Instant(jiff::Timestamp),
     /// The evaluation exceeded its time limit.
     #[error("the policy was stopped after {0:?}")]
@@ -131,13 +136,13 @@ pub enum EvaluateError {
     #[error("the policy was stopped: {0}")]
     Work(String),
     /// The answer is larger than its limit.
-    #[error("the answer is larger than {0} bytes")]
+    #[error("the result is larger than {0} bytes")]
     Bytes(usize),
     /// The answer is nested more deeply than its limit.
-    #[error("the answer is nested too deeply: {0} levels at most")]
+    #[error("the result is nested too deeply: {0} levels at most")]
     Depth(usize),
     /// The answer has a number that JSON parsers would round.
-    #[error("the answer has a number that cannot be written exactly: {0}")]
+    #[error("the result has a number that cannot be written exactly: {0}")]
     Number(String),
     /// The policy failed, for example because one rule has two values.
     #[error("{}", Failed(.file, .line, .message))]
@@ -151,7 +156,8 @@ pub enum EvaluateError {
     },
     /// A step of the evaluation exceeds its time, and cannot be stopped.
     #[error(
-        "the policy did not stop {0:?} after it was asked; it is not asked again before it is changed"
+        "the policy did not stop {0:?} after its timeout; it is not evaluated again before it is \
+            changed"
     )]
     Stuck(Duration),
     /// The interpreter panicked.
@@ -183,7 +189,7 @@ pub(crate) struct Location<'a> {
 }
 
 impl<'a> Location<'a> {
-    pub(crate) fn of(error: &'a str) -> Self {
+    pub(crate) fn parse(error: &'a str) -> Self {
         let mut place = Self {
             file: None,
             line: 0,

@@ -7,16 +7,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{Engine, Value};
-use serde::Deserialize;
 use serde_json::{Map, Number};
 
 use crate::builtins::{STOPPED, set_clock};
+use crate::documents;
 use crate::error::{EvaluateError, Location};
 use crate::policy::Policy;
 use crate::thread;
-
-/// The maximum depth of an input: more than the API server stores.
-const MAX_INPUT_DEPTH: usize = 200;
 
 /// The number of steps between two checks of the clock.
 const STEPS: NonZeroU32 = NonZeroU32::new(16).unwrap();
@@ -80,8 +77,30 @@ impl Policy {
         now: Timestamp,
         limits: &Limits,
     ) -> Result<Answer, EvaluateError> {
+        self.evaluate_value(path, documents::read(input)?, now, limits)
+    }
+
+    /// Returns the document `data.<path>` without an input: `input` is undefined.
+    ///
+    /// # Errors
+    /// The policy fails or exceeds its limits.
+    pub fn evaluate_without_input(
+        &self,
+        path: &str,
+        now: Timestamp,
+        limits: &Limits,
+    ) -> Result<Answer, EvaluateError> {
+        self.evaluate_value(path, Value::Undefined, now, limits)
+    }
+
+    fn evaluate_value(
+        &self,
+        path: &str,
+        input: Value,
+        now: Timestamp,
+        limits: &Limits,
+    ) -> Result<Answer, EvaluateError> {
         let query = query(path)?;
-        let input = read(input)?;
         let now = nanoseconds(now)?;
         if self.is_stuck() {
             return Err(EvaluateError::Stuck(limits.time + GRACE));
@@ -144,7 +163,7 @@ pub(crate) fn failed(error: &anyhow::Error, time: Duration) -> EvaluateError {
     if text.contains("execution exceeded time limit") {
         return EvaluateError::Time(time);
     }
-    let place = Location::of(&text);
+    let place = Location::parse(&text);
     match place.message.strip_prefix(STOPPED) {
         Some(why) => EvaluateError::Work(why.to_owned()),
         None => EvaluateError::Failed {
@@ -170,29 +189,6 @@ fn query(path: &str) -> Result<String, EvaluateError> {
         });
     }
     Ok(query)
-}
-
-fn read(input: &serde_json::Value) -> Result<Value, EvaluateError> {
-    if depth_exceeds(input, MAX_INPUT_DEPTH) {
-        return Err(EvaluateError::Input(MAX_INPUT_DEPTH));
-    }
-    Value::deserialize(input).map_err(|error| EvaluateError::Failed {
-        file: "input".to_owned(),
-        line: 0,
-        message: error.to_string(),
-    })
-}
-
-fn depth_exceeds(value: &serde_json::Value, levels: usize) -> bool {
-    use serde_json::Value as Json;
-    let Some(below) = levels.checked_sub(1) else {
-        return true;
-    };
-    match value {
-        Json::Array(items) => items.iter().any(|item| depth_exceeds(item, below)),
-        Json::Object(fields) => fields.values().any(|field| depth_exceeds(field, below)),
-        _ => false,
-    }
 }
 
 /// The writer of an answer within its limits. Values share their parts, so that a small value may be large when

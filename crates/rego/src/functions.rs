@@ -4,57 +4,142 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regorus::unstable::{BUILTINS, Expr, Literal, Module, Query, Ref, Rule, RuleAssign, RuleHead};
+use regorus::unstable::{Expr, Literal, Module, Query, Ref, Rule, RuleAssign, RuleHead};
 
+use crate::builtins;
 use crate::error::{CompileError, CompileErrors, Reason};
 use crate::growth::{Growth, Uses};
+use crate::language::Language;
 use crate::syntax::{self, package, path, root};
 
-/// Functions with results that are not functions of their input. Most are not in the interpreter as it is compiled
-/// here, but a policy that names one must get the reason.
-const NO_FUNCTIONS_OF_INPUT: [&str; 5] = [
-    "http.send",
-    "net.lookup_ip_addr",
-    "opa.runtime",
-    "rand.intn",
-    "uuid.rfc4122",
+/// Functions that are refused, with what to write instead. The results of the first ones are not functions of their
+/// input.
+const REFUSED: [(&str, Reason, &str); 13] = [
+    (
+        "http.send",
+        Reason::NotAFunctionOfInput,
+        "select the objects with `customize`, and read them in the input",
+    ),
+    (
+        "net.lookup_ip_addr",
+        Reason::NotAFunctionOfInput,
+        "write the addresses into the parent or the policy",
+    ),
+    (
+        "opa.runtime",
+        Reason::NotAFunctionOfInput,
+        "write the configuration into the policy",
+    ),
+    (
+        "rand.intn",
+        Reason::NotAFunctionOfInput,
+        "derive the number from the UID of the parent, as by `crypto.sha256`",
+    ),
+    (
+        "uuid.rfc4122",
+        Reason::NotAFunctionOfInput,
+        "use the UID of the parent",
+    ),
+    (
+        "io.jwt.",
+        Reason::NotSupported,
+        "verify tokens where they arrive, and write their claims into the parent",
+    ),
+    (
+        "crypto.x509.",
+        Reason::NotSupported,
+        "verify certificates where they arrive, and write their names into the parent",
+    ),
+    (
+        "crypto.parse_private_keys",
+        Reason::NotSupported,
+        "no policy needs a private key: pass what it has to decide on",
+    ),
+    (
+        "json.match_schema",
+        Reason::NotSupported,
+        "write the conditions as rules",
+    ),
+    (
+        "json.verify_schema",
+        Reason::NotSupported,
+        "write the conditions as rules",
+    ),
+    (
+        "rego.metadata.",
+        Reason::NotSupported,
+        "write the annotation as a rule",
+    ),
+    (
+        "rego.parse_module",
+        Reason::NotSupported,
+        "run `opa parse` before the policy is applied",
+    ),
+    (
+        "graphql.",
+        Reason::NotSupported,
+        "parse queries where they arrive, and write their fields into the parent",
+    ),
 ];
 
-/// Checks all modules.
-pub(crate) fn check(modules: &[Ref<Module>]) -> Result<(), CompileErrors> {
-    let known = known(modules);
+/// Returns the refusal of a function.
+fn refusal(name: &str) -> Option<(Reason, String)> {
+    let refused = REFUSED.iter().find(|(refused, ..)| {
+        name == *refused || (refused.ends_with('.') && name.starts_with(refused))
+    });
+    refused.map(|(_, reason, instead)| {
+        let why = match reason {
+            Reason::NotAFunctionOfInput => " (it is not a function of the input)",
+            _ => "",
+        };
+        (*reason, format!("{name} is not supported{why}: {instead}"))
+    })
+}
+
+/// Checks all modules. Returns the built-in functions that they use.
+pub(crate) fn check(
+    modules: &[Ref<Module>],
+    language: Language,
+) -> Result<BTreeSet<String>, CompileErrors> {
+    let known = list_functions(modules);
     let mut reader = Reader {
         names: Names::default(),
         known: &known,
+        language,
+        builtins: BTreeSet::new(),
         uses: Uses::default(),
         errors: Vec::new(),
     };
     let mut functions: BTreeMap<String, Uses> = BTreeMap::new();
     for module in modules {
-        reader.names = Names::of(module);
+        reader.names = Names::from_module(module);
         for rule in &module.policy {
-            reader.uses = Uses::at(rule);
+            reader.uses = Uses::from_rule(rule);
             let name = reader.rule(rule);
             let uses = std::mem::take(&mut reader.uses);
             if let Some(name) = name {
                 functions
                     .entry(name)
-                    .or_insert_with(|| Uses::at(rule))
+                    .or_insert_with(|| Uses::from_rule(rule))
                     .add(uses);
             }
         }
     }
-    let mut errors = reader.errors;
+    let Reader {
+        mut errors,
+        builtins,
+        ..
+    } = reader;
     if errors.is_empty() {
-        errors = Growth::of(&functions);
+        errors = Growth::check(&functions);
     }
     errors.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
     errors.dedup();
-    CompileErrors::all(errors)
+    CompileErrors::all(errors).map(|()| builtins)
 }
 
 /// Returns the functions of a policy, each with its full path.
-pub(crate) fn known(modules: &[Ref<Module>]) -> BTreeSet<String> {
+pub(crate) fn list_functions(modules: &[Ref<Module>]) -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for module in modules {
         let package = package(module);
@@ -75,7 +160,7 @@ pub(crate) fn known(modules: &[Ref<Module>]) -> BTreeSet<String> {
 
 /// Checks whether a path is the name of a built-in function.
 pub(crate) fn is_builtin(path: &[String]) -> bool {
-    BUILTINS.contains_key(path.join(".").as_str())
+    builtins::arity(&path.join("."), Language::V0).is_some()
 }
 
 /// Returns all rules, each name once per module.
@@ -110,7 +195,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn of(module: &Module) -> Self {
+    pub(crate) fn from_module(module: &Module) -> Self {
         let mut imports = BTreeMap::new();
         for import in &module.imports {
             let Some(path) = path(&import.refr) else {
@@ -147,6 +232,8 @@ impl Names {
 struct Reader<'a> {
     names: Names,
     known: &'a BTreeSet<String>,
+    language: Language,
+    builtins: BTreeSet<String>,
     uses: Uses,
     errors: Vec<CompileError>,
 }
@@ -226,8 +313,14 @@ impl Reader<'_> {
                 self.refused(&with.refr);
                 self.expr(&with.r#as);
                 // A function can replace another.
-                if let Some(name) = path(&with.r#as).and_then(|path| self.function(&path)) {
-                    self.uses.calls.push(name);
+                if let Some(path) = path(&with.r#as) {
+                    match self.function(&path) {
+                        Some(name) => self.uses.calls.push(name),
+                        None if is_builtin(&path) => {
+                            self.builtins.insert(path.join("."));
+                        }
+                        None => {}
+                    }
                 }
             }
         }
@@ -266,11 +359,14 @@ impl Reader<'_> {
         if let Some(name) = self.function(&path) {
             self.uses.calls.push(name);
         } else if name != "print" {
-            let message = match BUILTINS.get(name.as_str()) {
+            let message = match builtins::arity(&name, self.language) {
                 None => format!("unknown function {name}"),
                 // An additional parameter can receive its result.
-                Some((_, arity)) => match params.checked_sub(usize::from(*arity)) {
-                    Some(0 | 1) => return,
+                Some(arity) => match params.checked_sub(usize::from(arity)) {
+                    Some(0 | 1) => {
+                        self.builtins.insert(name);
+                        return;
+                    }
                     _ => format!("{name} has {arity} parameters, and not {params}"),
                 },
             };
@@ -287,13 +383,11 @@ impl Reader<'_> {
         let Some(name) = path(expr).map(|path| path.join(".")) else {
             return false;
         };
-        let refused = NO_FUNCTIONS_OF_INPUT.contains(&name.as_str());
-        if refused {
-            let message =
-                format!("{name} is no function of the input, so that a policy cannot use it");
-            self.error(expr, Reason::NotAFunctionOfInput, message);
-        }
-        refused
+        let Some((reason, message)) = refusal(&name) else {
+            return false;
+        };
+        self.error(expr, reason, message);
+        true
     }
 
     fn error(&mut self, expr: &Expr, reason: Reason, message: String) {

@@ -23,7 +23,7 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    pub(crate) fn at(rule: &Rule) -> Self {
+    pub(crate) fn from_rule(rule: &Rule) -> Self {
         let span = rule.span();
         Self {
             file: span.source.get_path().clone(),
@@ -48,7 +48,7 @@ pub(crate) struct Growth<'a> {
 }
 
 impl<'a> Growth<'a> {
-    pub(crate) fn of(functions: &'a BTreeMap<String, Uses>) -> Vec<CompileError> {
+    pub(crate) fn check(functions: &'a BTreeMap<String, Uses>) -> Vec<CompileError> {
         let mut growth = Self {
             functions,
             done: BTreeMap::new(),
@@ -86,7 +86,7 @@ impl<'a> Growth<'a> {
                 Some(callee) => path.push(callee),
                 None => {
                     if sum > MAX_GROWTH {
-                        let name = shown(name);
+                        let name = base_name(name);
                         let message =
                             format!("{name} nests its values too deeply, by calls in calls");
                         self.error(uses, Reason::Size, message);
@@ -101,9 +101,9 @@ impl<'a> Growth<'a> {
 
     fn recursive(&mut self, uses: &Uses, path: &[&str], callee: &str) {
         let from = path.iter().position(|name| *name == callee).unwrap_or(0);
-        let mut names: Vec<&str> = path[from..].iter().map(|name| shown(name)).collect();
-        names.push(shown(callee));
-        let message = format!("{} is recursive: {}", shown(callee), names.join(" -> "));
+        let mut names: Vec<&str> = path[from..].iter().map(|name| base_name(name)).collect();
+        names.push(base_name(callee));
+        let message = format!("{} is recursive: {}", base_name(callee), names.join(" -> "));
         self.error(uses, Reason::Semantics, message);
     }
 
@@ -118,6 +118,6 @@ impl<'a> Growth<'a> {
     }
 }
 
-fn shown(name: &str) -> &str {
+fn base_name(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }

@@ -1,33 +1,20 @@
 //! A policy: its modules, compiled once, and evaluated any number of times.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use regorus::{Engine, PolicyLengthConfig};
+use regorus::{Engine, PolicyLengthConfig, Value};
 use sha2::{Digest, Sha256};
 
 use crate::error::{CompileError, CompileErrors, Reason};
+use crate::language::Language;
 use crate::rewrite::{self, Rewritten};
-use crate::{bounds, builtins, functions, heads, thread, variables};
-
-/// The version of Rego in which a policy is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Language {
-    /// The language since OPA 1.0.
-    V1,
-    /// The language before OPA 1.0, for modules that do not import `rego.v1` or `future.keywords`.
-    V0,
-}
-
-impl std::fmt::Display for Language {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::V1 => "v1",
-            Self::V0 => "v0",
-        })
-    }
-}
+use crate::{
+    bounds, builtins, documents, functions, heads, newer_syntax, normalise, thread, tokens,
+    variables,
+};
 
 /// The interpretation of modules, if it differs from the defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -88,9 +75,22 @@ impl Policy {
         modules: &[(String, String)],
         dialect: Dialect,
     ) -> Result<Self, CompileErrors> {
+        Self::compile_with_data(modules, &serde_json::Value::Null, dialect)
+    }
+
+    /// Compiles modules as [`Policy::compile_as`] does, with documents below `data`: an object, or null for none.
+    ///
+    /// # Errors
+    /// The same as for [`Policy::compile`]; and the documents contradict each other or the modules.
+    pub fn compile_with_data(
+        modules: &[(String, String)],
+        data: &serde_json::Value,
+        dialect: Dialect,
+    ) -> Result<Self, CompileErrors> {
         bounds::check(modules)?;
         let modules = modules.to_vec();
-        let compiled = thread::run(None, move || compile(&modules, dialect));
+        let data = documents::data(data)?;
+        let compiled = thread::run(None, move || compile(&modules, data, dialect));
         compiled.unwrap_or_else(|error| {
             let error = CompileError::whole(Reason::Semantics, error.to_string());
             Err(CompileErrors::one(error))
@@ -150,32 +150,58 @@ pub fn digest_text(digest: [u8; 32]) -> String {
     format!("sha256:{digits}")
 }
 
-fn compile(modules: &[(String, String)], dialect: Dialect) -> Result<Policy, CompileErrors> {
+fn compile(
+    modules: &[(String, String)],
+    data: Option<Value>,
+    dialect: Dialect,
+) -> Result<Policy, CompileErrors> {
+    let digest = digest(modules);
+    let modules = &normalised(modules)?;
     let (language, mut engine) = parse(modules, dialect.language)?;
-    functions::check(engine.get_modules())?;
+    let used = functions::check(engine.get_modules(), language)?;
     variables::check(engine.get_modules())?;
     let rules = functions::rules(engine.get_modules());
-    let engine = match rewrite::rewrite(modules, engine.get_modules()) {
-        None => analyse(engine, dialect)?,
+    let mut engine = match rewrite::rewrite(modules, engine.get_modules()) {
+        None => analyse(engine, &used, dialect)?,
         Some(rewritten) => {
-            let ready = read_again(&rewritten, language, dialect);
+            let ready = read_again(&rewritten, language, &used, dialect);
             // An error refers to its position in the original text.
-            ready.or_else(|error| analyse(engine, dialect).and(Err(error)))?
+            ready.or_else(|error| analyse(engine, &used, dialect).and(Err(error)))?
         }
     };
+    if let Some(data) = data {
+        engine.add_data(data).map_err(|error| unusable(&error))?;
+    }
     Ok(Policy {
         engine: Arc::new(engine),
         rules: rules.into(),
         language,
-        digest: digest(modules),
+        digest,
         stuck: Arc::default(),
     })
+}
+
+/// Returns modules in the syntax of the interpreter.
+fn normalised(modules: &[(String, String)]) -> Result<Vec<(String, String)>, CompileErrors> {
+    let mut errors = Vec::new();
+    let mut normalised = Vec::new();
+    for (name, text) in modules {
+        let tokens = tokens::tokens(text);
+        errors.extend(newer_syntax::refused(name, &tokens));
+        let changed = normalise::normalised(text, &tokens);
+        normalised.push((name.clone(), changed.unwrap_or_else(|| text.clone())));
+    }
+    CompileErrors::all(errors)?;
+    // A further body repeats the head of its rule.
+    bounds::check(&normalised)?;
+    Ok(normalised)
 }
 
 /// Returns an engine for rewritten modules.
 fn read_again(
     rewritten: &Rewritten,
     language: Language,
+    used: &BTreeSet<String>,
     dialect: Dialect,
 ) -> Result<Engine, CompileErrors> {
     bounds::check(&rewritten.modules)?;
@@ -186,14 +212,18 @@ fn read_again(
     rewritten
         .add_functions(&mut engine)
         .map_err(|error| unusable(&error))?;
-    analyse(engine, dialect)
+    analyse(engine, used, dialect)
 }
 
 /// Runs the interpreter's analysis, which reports errors at the first query.
-fn analyse(mut engine: Engine, dialect: Dialect) -> Result<Engine, CompileErrors> {
+fn analyse(
+    mut engine: Engine,
+    used: &BTreeSet<String>,
+    dialect: Dialect,
+) -> Result<Engine, CompileErrors> {
     engine.set_strict_builtin_errors(dialect.strict);
-    let analysed =
-        builtins::guard(&mut engine).and_then(|()| engine.eval_query("true".to_owned(), false));
+    let analysed = builtins::add(&mut engine, used, dialect.strict)
+        .and_then(|()| engine.eval_query("true".to_owned(), false));
     analysed.map(|_| engine).map_err(|error| unusable(&error))
 }
 
@@ -248,11 +278,9 @@ fn parse_as(language: Language, modules: &[(String, String)]) -> Result<Engine, 
     let mut errors = Vec::new();
     for (name, text) in modules {
         if let Err(error) = engine.add_policy(name.clone(), text.clone()) {
-            errors.push(CompileError::drawn(
-                name,
-                Reason::Syntax,
-                &error.to_string(),
-            ));
+            let error = CompileError::drawn(name, Reason::Syntax, &error.to_string());
+            let newer = newer_syntax::explained(name, &tokens::tokens(text), language);
+            errors.push(newer.unwrap_or(error));
         }
     }
     if errors.is_empty() {

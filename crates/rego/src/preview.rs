@@ -24,7 +24,7 @@ pub struct Change {
 pub struct Preview {
     /// The answer now.
     pub now: Answer,
-    /// The later answers, in the order of time. No two consecutive answers are the same.
+    /// The later results, in the order of time. No two consecutive results are the same.
     pub changes: Vec<Change>,
     /// The last instant that was tried, if there were more: there may be later changes. Evaluate again at this
     /// instant.

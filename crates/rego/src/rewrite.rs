@@ -12,7 +12,7 @@
 //! The interpreter accepts only texts. An expression that has to be evaluated before a statement moves to the front of
 //! it, with its line breaks, so that all other lines keep their numbers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -24,7 +24,9 @@ use regorus::{Engine, Value};
 
 use crate::error::{CompileError, Reason};
 use crate::functions::{self, Names, is_builtin};
+use crate::language::Language;
 use crate::syntax::{self, path};
+use crate::{builtins, newer_syntax, scopes, tokens};
 
 /// Rewritten modules.
 pub(crate) struct Rewritten {
@@ -53,12 +55,14 @@ fn member(prefix: &str, operands: u8) -> String {
 }
 
 /// Checks whether a collection, the last operand, contains a value, or contains it at a key, the first of three
-/// operands. Other values contain nothing, and a set has no keys.
+/// operands. Other values contain nothing.
 fn is_member(operands: &[Value]) -> bool {
     match operands {
         [value, Value::Array(array)] => array.contains(value),
         [value, Value::Set(set)] => set.contains(value),
         [value, Value::Object(object)] => object.values().any(|item| item == value),
+        // The members of a set are their own keys.
+        [key, value, Value::Set(set)] => key == value && set.contains(value),
         [
             key,
             value,
@@ -74,7 +78,7 @@ pub(crate) fn rewrite(modules: &[(String, String)], parsed: &[Ref<Module>]) -> O
     while modules.iter().any(|(_, text)| text.contains(&prefix)) {
         prefix.push('_');
     }
-    let functions = functions::known(parsed);
+    let functions = functions::list_functions(parsed);
     let globals = syntax::globals(parsed);
     let mut places = Vec::new();
     let rewritten = modules.iter().zip(parsed).zip(&globals);
@@ -82,10 +86,14 @@ pub(crate) fn rewrite(modules: &[(String, String)], parsed: &[Ref<Module>]) -> O
         let mut rewriter = Rewriter {
             text,
             globals,
-            names: Names::of(module),
+            names: Names::from_module(module),
+            negates_bodies: newer_syntax::imports_all_keywords(&tokens::tokens(text)),
             functions: &functions,
             prefix: &prefix,
             count: 0,
+            counts: BTreeMap::new(),
+            scopes: Vec::new(),
+            replacements: Vec::new(),
             places: Vec::new(),
         };
         let mut edits = Vec::new();
@@ -93,7 +101,8 @@ pub(crate) fn rewrite(modules: &[(String, String)], parsed: &[Ref<Module>]) -> O
             rewriter.rule(rule, &mut edits);
         }
         places.append(&mut rewriter.places);
-        (name.clone(), rewriter.edited(0..text.len(), edits))
+        let edited = rewriter.edited(0..text.len(), edits);
+        (name.clone(), edited + &rewriter.replacements.concat())
     });
     let modules = rewritten.collect();
     (!places.is_empty()).then_some(Rewritten {
@@ -126,6 +135,37 @@ fn arguments<'e>(expr: &'e Expr, globals: &BTreeSet<&str>) -> Vec<&'e Expr> {
         _ => evaluated_inside(expr, globals, &mut found),
     }
     found
+}
+
+/// Returns the position of the last comma between the parameters of a call.
+fn last_comma(call: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut last = None;
+    for token in tokens::tokens(call) {
+        match token.text {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            "," if depth == 1 => last = Some(token.start),
+            _ => {}
+        }
+    }
+    last
+}
+
+/// Collects the calls of `walk` with one parameter in an expression, but not those in its comprehensions.
+fn calls_of_walk<'e>(expr: &'e Expr, found: &mut Vec<&'e Expr>) {
+    if let Expr::Call { fcn, params, .. } = expr
+        && params.len() == 1
+        && path(fcn).is_some_and(|path| path == ["walk"])
+    {
+        found.push(expr);
+        return;
+    }
+    if syntax::body(expr).is_none() {
+        for part in syntax::parts(expr) {
+            calls_of_walk(part, found);
+        }
+    }
 }
 
 /// Checks whether an expression is a call of a function or of an operator, which OPA treats as a function.
@@ -191,15 +231,29 @@ struct Rewriter<'a> {
     /// The names of rules and imports, which may be undefined, unlike local variables.
     globals: &'a BTreeSet<&'a str>,
     names: Names,
+    /// True if `not` is followed by a body, as with `import future.keywords`: a missing argument makes the
+    /// body undefined, and the `not` true.
+    negates_bodies: bool,
     /// The functions of all modules.
     functions: &'a BTreeSet<String>,
     prefix: &'a str,
     count: usize,
+    /// The number of places of each variable of the current rule.
+    counts: BTreeMap<String, usize>,
+    /// The new names of variables, for each open comprehension and `every`.
+    scopes: Vec<BTreeMap<String, String>>,
+    /// The functions that replace others.
+    replacements: Vec<String>,
     places: Vec<CompileError>,
 }
 
 impl<'a> Rewriter<'a> {
     fn rule(&mut self, rule: &Rule, edits: &mut Vec<Edit>) {
+        self.scopes.clear();
+        self.counts = scopes::of_rule(rule)
+            .into_iter()
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect();
         let (head, bodies) = match rule {
             Rule::Spec { head, bodies, .. } => (head, bodies),
             Rule::Default { value, .. } => return self.expr(value, &[], edits),
@@ -263,7 +317,11 @@ impl<'a> Rewriter<'a> {
         let mut inside = Vec::new();
         let with = self.with(statement, &mut front, &mut inside);
         match &statement.literal {
-            Literal::SomeVars { .. } => {}
+            Literal::SomeVars { vars, .. } => {
+                for name in vars {
+                    self.rename(name, &mut inside);
+                }
+            }
             Literal::SomeIn {
                 key,
                 value,
@@ -274,9 +332,16 @@ impl<'a> Rewriter<'a> {
                     self.expr(expr, &[], &mut inside);
                 }
             }
-            Literal::Expr { expr, .. } => self.expr(expr, &[], &mut inside),
+            Literal::Expr { expr, .. } => {
+                let mut moved = self.output(expr, &mut inside);
+                self.walks(expr, &with, &mut front, &mut moved, &mut inside);
+                self.expr(expr, &moved, &mut inside);
+            }
             Literal::NotExpr { expr, .. } => {
-                let moved = arguments(expr, self.globals);
+                let moved = match self.negates_bodies {
+                    true => Vec::new(),
+                    false => arguments(expr, self.globals),
+                };
                 for part in &moved {
                     let range = self.range(part.span());
                     let text = self.evaluate(part, range.clone(), &with, &mut front);
@@ -284,9 +349,24 @@ impl<'a> Rewriter<'a> {
                 }
                 self.expr(expr, &moved, &mut inside);
             }
-            Literal::Every { domain, query, .. } => {
+            Literal::Every {
+                key,
+                value,
+                domain,
+                query,
+                ..
+            } => {
                 self.expr(domain, &[], &mut inside);
+                let names: Vec<&Span> = key.iter().chain([value]).collect();
+                let texts: Vec<&str> = names.iter().map(|name| name.text()).collect();
+                let mut declared = scopes::declared(query);
+                declared.extend(texts.iter().filter(|name| **name != "_"));
+                self.open(&declared, &scopes::of_every(&texts, query), &statement.span);
+                for name in names {
+                    self.rename(name, &mut inside);
+                }
                 self.query(query, &mut inside);
+                self.scopes.pop();
             }
         }
         let range = self.range(&statement.span);
@@ -299,12 +379,117 @@ impl<'a> Rewriter<'a> {
         }
     }
 
+    /// Gives the result of a function of this crate to its additional parameter, which the interpreter does only for
+    /// its own functions: `f(a, x)` means `x = f(a)`.
+    fn output<'e>(&mut self, expr: &'e Expr, edits: &mut Vec<Edit>) -> Vec<&'e Expr> {
+        let Expr::Call { fcn, params, .. } = expr else {
+            return Vec::new();
+        };
+        let name = path(fcn).map(|path| path.join(".")).unwrap_or_default();
+        let arity = builtins::arity(&name, Language::V0).map(usize::from);
+        let [.., result] = params.as_slice() else {
+            return Vec::new();
+        };
+        if !builtins::is_new(&name) || arity.map(|arity| arity + 1) != Some(params.len()) {
+            return Vec::new();
+        }
+        self.place(expr.span());
+        let call = self.range(expr.span());
+        // The spans of objects and empty sets do not have their ends.
+        let Some(comma) = last_comma(self.part(call.clone())) else {
+            return Vec::new();
+        };
+        let range = call.start + comma + 1..call.end.saturating_sub(1);
+        let mut inner = Vec::new();
+        self.expr(result, &[], &mut inner);
+        let front = format!("({}) = ", self.edited(range.clone(), inner));
+        edits.push(Edit::insert(call.start, front));
+        edits.push(Edit {
+            range: range.start - 1..range.end,
+            text: String::new(),
+        });
+        vec![result]
+    }
+
+    /// Moves calls of `walk` with one parameter to the front: each of the pairs is a value of the call. The interpreter
+    /// knows the form with two parameters.
+    fn walks<'e>(
+        &mut self,
+        expr: &'e Expr,
+        with: &str,
+        front: &mut String,
+        moved: &mut Vec<&'e Expr>,
+        edits: &mut Vec<Edit>,
+    ) {
+        let mut calls = Vec::new();
+        calls_of_walk(expr, &mut calls);
+        for call in calls {
+            let Expr::Call { fcn, params, .. } = call else {
+                continue;
+            };
+            let Some(walked) = params.first() else {
+                continue;
+            };
+            self.place(call.span());
+            let mut inner = Vec::new();
+            self.expr(walked, &[], &mut inner);
+            // The span of an object begins with its last field.
+            let parameter = self.range(fcn.span()).end + 1..self.range(call.span()).end - 1;
+            let value = self.edited(parameter, inner);
+            let name = format!("{}{}", self.prefix, self.count);
+            self.count += 1;
+            let text = format!("[{name}_path, {name}_value]");
+            let _ = write!(front, "walk({value}, {text}){with}; ");
+            let range = self.range(call.span());
+            edits.push(Edit { range, text });
+            moved.push(call);
+        }
+    }
+
+    /// Begins the scope of a comprehension or an `every`: names that it declares, and that the rule has outside of it
+    /// as well, get new names.
+    fn open(&mut self, declared: &BTreeSet<&str>, inside: &scopes::Counts<'_>, span: &Span) {
+        let mut names = BTreeMap::new();
+        for name in declared {
+            let all = self.counts.get(*name).copied().unwrap_or(0);
+            if all > inside.get(name).copied().unwrap_or(0) {
+                names.insert(
+                    (*name).to_owned(),
+                    format!("{}_{}_{name}", self.prefix, self.count),
+                );
+                self.count += 1;
+                self.place(span);
+            }
+        }
+        self.scopes.push(names);
+    }
+
+    /// Replaces a name by its new name.
+    fn rename(&mut self, span: &Span, edits: &mut Vec<Edit>) {
+        if let Some(text) = self.renamed(span.text()) {
+            let range = self.range(span);
+            edits.push(Edit { range, text });
+        }
+    }
+
+    fn renamed(&self, name: &str) -> Option<String> {
+        let mut scopes = self.scopes.iter().rev();
+        scopes.find_map(|names| names.get(name)).cloned()
+    }
+
     /// Rewrites the memberships and comprehensions in an expression, except in parts that are moved.
     fn expr(&mut self, expr: &Expr, moved: &[&Expr], edits: &mut Vec<Edit>) {
         if moved.iter().any(|part| std::ptr::eq(*part, expr)) {
             return;
         }
         let range = self.range(expr.span());
+        if let Expr::Var { span, .. } = expr {
+            self.rename(span, edits);
+            return;
+        }
+        if let Some(body) = syntax::body(expr) {
+            self.open(&scopes::declared(body), &scopes::of_expr(expr), expr.span());
+        }
         let operands = if let Expr::Membership {
             span,
             key,
@@ -328,6 +513,7 @@ impl<'a> Rewriter<'a> {
         }
         if let Some(body) = syntax::body(expr) {
             self.query(body, edits);
+            self.scopes.pop();
         }
         if let Some((_, keyword)) = operands {
             let text = ",".to_owned();
@@ -349,7 +535,9 @@ impl<'a> Rewriter<'a> {
     ) -> String {
         self.place(expr.span());
         let mut edits = Vec::new();
-        self.expr(expr, &[], &mut edits);
+        let mut moved = Vec::new();
+        self.walks(expr, with, front, &mut moved, &mut edits);
+        self.expr(expr, &moved, &mut edits);
         let value = self.edited(range, edits);
         let name = format!("{}{}", self.prefix, self.count);
         self.count += 1;
@@ -369,8 +557,24 @@ impl<'a> Rewriter<'a> {
         for with in &statement.with_mods {
             let target = self.range(with.refr.span());
             let gap = target.end..self.range(with.r#as.span()).start;
-            let value = if self.stays(&with.refr, &with.r#as) {
-                self.part(self.range(with.r#as.span())).to_owned()
+            let value = if let Some(name) = self.replacement(&with.refr, &with.r#as) {
+                edits.push(Edit {
+                    range: self.range(with.r#as.span()),
+                    text: name.clone(),
+                });
+                name
+            } else if self.stays(&with.refr, &with.r#as) {
+                let range = self.range(with.r#as.span());
+                let mut inner = Vec::new();
+                self.expr(&with.r#as, &[], &mut inner);
+                let value = self.edited(range.clone(), inner);
+                if value != self.part(range.clone()) {
+                    edits.push(Edit {
+                        range,
+                        text: value.clone(),
+                    });
+                }
+                value
             } else if let Some(keyword) = self.keyword("as", gap) {
                 let range = keyword.end..self.range(&with.span).end;
                 let name = self.evaluate(&with.r#as, range.clone(), "", front);
@@ -403,6 +607,24 @@ impl<'a> Rewriter<'a> {
         }
     }
 
+    /// Returns the function that calls a built-in one which replaces a function: the interpreter replaces functions by
+    /// those of policies only.
+    fn replacement(&mut self, target: &Expr, value: &Expr) -> Option<String> {
+        let path = path(value).filter(|path| is_builtin(path) && self.is_function(target))?;
+        let of_policy = self.names.function(self.functions, &path).is_some();
+        let builtin = path.join(".");
+        let arity =
+            builtins::arity(&builtin, Language::V0).filter(|arity| *arity > 0 && !of_policy)?;
+        self.place(value.span());
+        let count = self.replacements.len();
+        let name = format!("{}_function_{count}", self.prefix);
+        let parameters: Vec<String> = (0..arity).map(|at| format!("a{at}")).collect();
+        let parameters = parameters.join(", ");
+        self.replacements
+            .push(format!("\n{name}({parameters}) := {builtin}({parameters})"));
+        Some(name)
+    }
+
     fn is_function(&self, expr: &Expr) -> bool {
         path(expr).is_some_and(|path| {
             is_builtin(&path) || self.names.function(self.functions, &path).is_some()
@@ -429,9 +651,8 @@ impl<'a> Rewriter<'a> {
             line: span.line,
             column: span.col,
             reason: Reason::Semantics,
-            message:
-                "this cannot be evaluated as OPA does; give its parts to variables in front of it"
-                    .to_owned(),
+            message: "this cannot be evaluated as OPA does; assign its parts to variables before"
+                .to_owned(),
         });
     }
 

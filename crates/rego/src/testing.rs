@@ -1,4 +1,5 @@
 //! Tests in Rego, as in OPA: rules with names that begin with `test_`.
+//! See <https://www.openpolicyagent.org/docs/policy-testing>.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeSet;
 
-use regorus::unstable::{
-    AssignOp, BUILTINS, Expr, Literal, Module, Query, Ref, Rule, RuleHead, Span,
-};
+use regorus::unstable::{AssignOp, Expr, Literal, Module, Query, Ref, Rule, RuleHead, Span};
 
 use crate::error::{CompileError, CompileErrors, Reason};
+use crate::language::Language;
 use crate::rewrite;
 use crate::syntax::{self, path};
+use crate::{builtins, functions};
 
 /// Checks all modules.
 pub(crate) fn check(modules: &[Ref<Module>]) -> Result<(), CompileErrors> {
@@ -41,8 +41,8 @@ fn without_value(rule: &Rule, known: &BTreeSet<&str>) -> Vec<CompileError> {
         let name = span.text();
         if (name == "_" || !has_value(name)) && seen.insert(name) {
             let message = format!(
-                "nothing gives variable {name} a value outside of `not`: give it one in front, as by `some {} in …`, or \
-                 write a rule for what is negated",
+                "variable {name} is used in `not` and has no value outside of it: give it a value \
+                 before, as by `some {} in …`, or write a rule for the negated expression",
                 if name == "_" { "x" } else { name },
             );
             errors.push(error(span, message));
@@ -51,14 +51,12 @@ fn without_value(rule: &Rule, known: &BTreeSet<&str>) -> Vec<CompileError> {
     for span in used.into_iter().filter_map(name) {
         let name = span.text();
         if name != "_" && !has_value(name) && seen.insert(name) {
-            errors.push(error(
-                span,
-                format!("nothing gives variable {name} a value"),
-            ));
+            errors.push(error(span, format!("variable {name} has no value")));
         }
     }
     errors.extend(assigned.into_iter().map(|expr| {
-        let message = "a `not` gives no variable a value: write `==` in place of `:=`".to_owned();
+        let message =
+            "a `not` cannot assign a value to a variable: write `==` instead of `:=`".to_owned();
         error(expr.span(), message)
     }));
     errors
@@ -164,7 +162,10 @@ impl<'a> Variables<'a> {
                 }
             }
             for with in &statement.with_mods {
-                self.expr(&with.r#as);
+                // A built-in function may replace another function.
+                if !path(&with.r#as).is_some_and(|path| functions::is_builtin(&path)) {
+                    self.expr(&with.r#as);
+                }
             }
         }
     }
@@ -242,8 +243,8 @@ impl<'a> Variables<'a> {
 
     /// Reads a call. An additional parameter can receive its result.
     fn call(&mut self, fcn: &'a Expr, params: &'a [Ref<Expr>]) {
-        let builtin = path(fcn).and_then(|path| BUILTINS.get(path.join(".").as_str()).copied());
-        let arity = builtin.map(|(_, arity)| usize::from(arity));
+        let arity = path(fcn).and_then(|path| builtins::arity(&path.join("."), Language::V0));
+        let arity = arity.map(usize::from);
         for (index, param) in params.iter().enumerate() {
             if arity.is_none_or(|arity| index >= arity) {
                 self.pattern(param);

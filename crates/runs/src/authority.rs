@@ -1,14 +1,15 @@
-//! Where pods of runs find the broker, and whom they trust there. The broker publishes the certificates of its
-//! authority in a ConfigMap of oz's own namespace, [`BROKER_CA`](oz_api::names::BROKER_CA), and pods have them in
-//! their environment: so nobody needs to read a Secret for it. Its address is that of its Service: the pods' hosts
-//! file has it, since they may ask no name server, by which they could tell others what they know.
+//! The address of the broker in the pods of runs, and the certificates that they trust. The broker publishes the
+//! certificates of its authority in a ConfigMap in the namespace of oz, [`BROKER_CA`](oz_api::names::BROKER_CA), and
+//! pods have them in their environment, so that no component reads a Secret for them. The address is that of the
+//! broker's Service: it is in the hosts file of the pods, since they may not query name servers, through which they
+//! could leak data.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use serde_json::{Value, json};
 
-/// The key of the ConfigMap under which they are, as PEM.
+/// The key of the certificates in the ConfigMap, as PEM.
 pub const BUNDLE_KEY: &str = "ca.crt";
-/// The most bytes that are put into an environment: a few certificates, of which one has some 600.
+/// The maximum size of the certificates in an environment: a few certificates of about 600 bytes each.
 const MOST: usize = 16 * 1024;
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
@@ -16,24 +17,24 @@ const END: &str = "-----END CERTIFICATE-----";
 /// Name of the port of the Service.
 const PORT: &str = "broker";
 
-/// The broker as pods of runs know it.
+/// The broker, as the pods of runs connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The name that it has in pods, which its certificate is for.
+    /// The host name in pods, for which its certificate is issued.
     pub host: String,
     /// The port of its Service.
     pub port: u16,
-    /// The addresses of its Service: one, or one of each family.
+    /// The addresses of its Service, one for each IP family.
     pub addresses: Vec<String>,
-    /// The certificates that it is known by, as PEM.
+    /// The certificates of its authority, as PEM.
     pub certificates: String,
 }
 
 impl Endpoint {
-    /// The endpoint of a broker with this Service and this ConfigMap; `None` while it has no address or no
+    /// Creates the endpoint of a broker with this Service and this ConfigMap; `None` while it has no address or no
     /// certificate.
     #[must_use]
-    pub fn of(service: &Service, certificates: &ConfigMap) -> Option<Self> {
+    pub fn from_service(service: &Service, certificates: &ConfigMap) -> Option<Self> {
         let metadata = &service.metadata;
         let (name, namespace) = (metadata.name.as_ref()?, metadata.namespace.as_ref()?);
         let spec = service.spec.as_ref()?;
@@ -49,21 +50,21 @@ impl Endpoint {
         })
     }
 
-    /// Its URL.
+    /// Returns the URL of the broker.
     #[must_use]
     pub fn url(&self) -> String {
         format!("https://{}:{}", self.host, self.port)
     }
 
-    /// The lines of a pod's hosts file about it.
+    /// Returns the host aliases for a pod.
     pub(super) fn host_aliases(&self) -> Value {
         let line = |address| json!({"ip": address, "hostnames": [self.host]});
         self.addresses.iter().map(line).collect()
     }
 }
 
-/// The certificates (PEM) that the ConfigMap holds, and nothing else of it; `None` if there are none, or more
-/// than an environment is given. A pod made without them could not trust anybody: it is to wait.
+/// Returns the certificates (PEM) of the ConfigMap, without other content; `None` if there are none, or more than fit
+/// into an environment. A pod without certificates cannot connect to the broker, so its run waits.
 #[must_use]
 pub fn trusted(map: &ConfigMap) -> Option<String> {
     let text = map.data.as_ref()?.get(BUNDLE_KEY)?;
@@ -115,7 +116,7 @@ mod tests {
         };
         let port = json!([{"name": "metrics", "port": 1}, {"name": "broker", "port": 8443}]);
         let both = service(json!({"clusterIPs": ["10.0.0.9", "fd00::9"], "ports": port}));
-        let found = Endpoint::of(&both, &map).unwrap();
+        let found = Endpoint::from_service(&both, &map).unwrap();
         assert_eq!(found.url(), "https://oz-broker.oz-system.svc:8443");
         assert_eq!(
             found.host_aliases(),
@@ -124,7 +125,7 @@ mod tests {
                 {"ip": "fd00::9", "hostnames": ["oz-broker.oz-system.svc"]},
             ])
         );
-        assert_eq!(Endpoint::of(&both, &ConfigMap::default()), None);
+        assert_eq!(Endpoint::from_service(&both, &ConfigMap::default()), None);
         for (what, spec) in [
             ("no address yet", json!({"ports": port})),
             ("headless", json!({"clusterIPs": ["None"], "ports": port})),
@@ -133,7 +134,7 @@ mod tests {
                 json!({"clusterIPs": ["10.0.0.9"], "ports": [{"port": 1}]}),
             ),
         ] {
-            assert_eq!(Endpoint::of(&service(spec), &map), None, "{what}");
+            assert_eq!(Endpoint::from_service(&service(spec), &map), None, "{what}");
         }
     }
 

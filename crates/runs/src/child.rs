@@ -7,7 +7,8 @@ use oz_api::{Identity, labels};
 use oz_core::controller::Child;
 use serde_json::{Value, json};
 
-/// The child of kind `K` that an object is. `None` only if it has no metadata, which ours all have.
+/// Returns an object as a child of kind `K`. `None` only for an object without metadata, which the callers never
+/// create.
 pub(super) fn child<K>(object: Value) -> Option<Child>
 where
     K: Resource<DynamicType = ()>,
@@ -17,7 +18,7 @@ where
     Some(Child { resource, object })
 }
 
-/// The reference to the object of a kind of ours that controls a child.
+/// Returns the reference to the object of a kind of oz that controls a child.
 pub(super) fn owned(kind: &str, owner: &Identity<'_>) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/v1alpha1"),
@@ -28,7 +29,7 @@ pub(super) fn owned(kind: &str, owner: &Identity<'_>) -> Value {
     })
 }
 
-/// As [`labels::mark`], on metadata as JSON.
+/// Adds the labels of [`labels::mark`] to metadata as JSON.
 pub(super) fn mark(metadata: &mut Value, kind: &str, owner: &Identity<'_>) {
     metadata["labels"][labels::MANAGED_BY] = json!(labels::OZ);
     metadata["labels"][labels::OWNER_KIND] = json!(kind);

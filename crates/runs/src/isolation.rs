@@ -1,5 +1,6 @@
 //! Finds the NetworkPolicies that let the pods of a run, or those that fill a workspace, reach more than their own does:
 //! policies add up, and one that lets every pod of the namespace ask name servers lets these ask, too.
+//! See <https://kubernetes.io/docs/concepts/services-networking/network-policies/#the-two-sorts-of-pod-isolation>.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +24,8 @@ pub const NOT_CONFINED: &str = "NotConfined";
 /// Reason of [`CONFINED`] where other policies open more.
 const OTHER_POLICIES: &str = "OtherPolicies";
 
-/// The interval between two checks of what is not confined: a policy that selects other pods from now on does not name
-/// those that it selected before.
+/// The interval between two checks of pods that are not confined: the event of a policy with a new selector does not
+/// include the pods that it selected before.
 pub(super) const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// The directions that the NetworkPolicies of runs and seeds close.
@@ -36,7 +37,8 @@ const CLOSED: Network = Network {
 /// The reason why pods are not confined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "these NetworkPolicies select its pods as well, and let them reach more than oz does: {}; have them select other pods",
+    "these NetworkPolicies select its pods as well, and permit more connections than oz does: {}; \
+        have them select other pods",
     list(policies)
 )]
 pub(super) struct Unconfined {
@@ -85,16 +87,20 @@ impl Isolation {
         })
     }
 
-    /// Returns the condition of what it is about.
+    /// Returns the condition for the object.
     pub(super) fn fact(&self) -> Fact {
         match self.obstacle() {
-            None => Fact::holds(CONFINED, "no other NetworkPolicy lets its pods reach more"),
+            None => Fact::holds(
+                CONFINED,
+                "no other NetworkPolicy permits more connections of its \
+                pods",
+            ),
             Some(why) => unconfined(why.to_string()),
         }
     }
 
-    /// Makes the record of the policies that open the pods of the object with this UID; `None` if they are confined. Each
-    /// change of these policies is a fact of its own.
+    /// Creates the audit record about the policies that open the pods of the object with this UID; `None` if they are
+    /// confined. Each change of these policies is a separate event.
     pub(super) fn record(
         &self,
         uid: &str,
@@ -107,7 +113,7 @@ impl Isolation {
     }
 }
 
-/// Makes the condition of a run or seed that is not confined.
+/// Creates the condition of a run or seed that is not confined.
 pub(super) fn unconfined(message: impl Into<String>) -> Fact {
     Fact::fails(CONFINED, OTHER_POLICIES, message)
 }
@@ -172,7 +178,8 @@ fn who(metadata: ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// Returns the UID of the object whose pods alone a policy selects, or else its namespace, any of whose pods it may select.
+/// Returns the UID of the object to which the selector of a policy is limited, or else its namespace, where it may
+/// select any pod.
 #[must_use]
 pub fn scope(policy: &NetworkPolicy) -> Option<&str> {
     let selector = policy.spec.as_ref().and_then(|it| it.pod_selector.as_ref());

@@ -1,5 +1,5 @@
-//! What is kept of runs that are over, and of Jobs and pods that have ended: what decisions go by, and no more. They
-//! stay until the run goes, and there may be thousands.
+//! Reduction of finished runs, Jobs and pods in stores to the fields that decisions use. They stay until the run is
+//! deleted, and a cluster may have thousands.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -15,8 +15,8 @@ use super::run::is_over;
 /// The conditions of a Job that has ended.
 const ENDS: [&str; 2] = ["Complete", "Failed"];
 
-/// A run as it is kept: one that is over has who it is, its place among others, and when it ended. Its status is not
-/// written any more.
+/// Returns a run in its stored form: of a finished run, only its identity, its place in the queue and its end. Its
+/// status is not written again.
 #[must_use]
 pub fn run(run: HarnessRun) -> HarnessRun {
     if !is_over(&run) {
@@ -49,7 +49,7 @@ pub fn run(run: HarnessRun) -> HarnessRun {
     }
 }
 
-/// Takes from a Job that has ended what nothing is decided by.
+/// Removes the fields of a finished Job that no decision uses.
 pub fn job(object: &mut DynamicObject) {
     let job = read::<Job>(object);
     if !job.is_some_and(|job| ENDS.iter().any(|end| condition(&job, end).is_some())) {
@@ -66,7 +66,7 @@ pub fn job(object: &mut DynamicObject) {
     keep(object, &[labels::GRANT]);
 }
 
-/// Takes from a pod that has ended what nothing is decided by.
+/// Removes the fields of a finished pod that no decision uses.
 pub fn pod(object: &mut DynamicObject) {
     if read::<Pod>(object).is_none_or(|pod| is_active(&pod)) {
         return;
@@ -90,7 +90,7 @@ pub fn pod(object: &mut DynamicObject) {
     keep(object, &[]);
 }
 
-/// Whether the text of an object may be one that ended: looked at before it is read.
+/// Checks whether the JSON of an object may be a finished one, before it is deserialized.
 #[must_use]
 pub fn may_have_ended(has: impl Fn(&str, &Value) -> bool) -> bool {
     let said = [
@@ -106,7 +106,7 @@ fn read<K: DeserializeOwned>(object: &DynamicObject) -> Option<K> {
     serde_json::from_value(serde_json::to_value(object).ok()?).ok()
 }
 
-/// Keeps these annotations alone.
+/// Removes all other annotations.
 fn keep(object: &mut DynamicObject, annotations: &[&str]) {
     let metadata = &mut object.metadata;
     metadata.managed_fields = None;

@@ -1,4 +1,4 @@
-//! What a run consists of: the NetworkPolicy, which is written first and goes last, and the Job.
+//! The objects of a run: the NetworkPolicy, which is created first and deleted last, and the Job.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use super::child;
 use super::pod::{RUN_LABEL, deadline_seconds};
+use super::reach::Reach;
 use super::stored::StoredObject;
 use super::template::Resolved;
 
-/// Where brokers are.
+/// The pods of brokers, as NetworkPolicies select them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Broker {
     /// Their namespace.
@@ -23,19 +24,35 @@ pub struct Broker {
     pub port: u16,
 }
 
-/// What goes before the keys of labels that Kueue reads.
+/// The prefix of the labels that Kueue reads.
 const KUEUE: &str = "kueue.x-k8s.io/";
-/// How many of the run's events its status keeps at most: said to brokers, on the Job.
+/// The annotation of the Job with the maximum number of events in the status of the run, for brokers.
 pub const RECENT_EVENTS: &str = "oz.wizardofoz.co/recent-events";
-/// The kind, as children are marked with it.
+/// The kind in the labels of the children.
 pub const KIND: &str = "HarnessRun";
-/// The kind of workspaces, likewise.
+/// The kind of workspaces in the labels of the children.
 pub const WORKSPACE_KIND: &str = "Workspace";
 
-/// The NetworkPolicy of a run: nothing gets in, and nothing out but to the broker. It has no owner: the garbage
-/// collector would take it while the pod still has its grace. `sealed` is the decision.
+/// Creates the NetworkPolicy of a run: no ingress, and egress only to the broker and to `reach`. It has no owner: the
+/// garbage collector would delete it while the pod is still in its grace period. `sealed` is the decision.
 #[must_use]
-pub fn network_policy(run: &StoredObject<'_, HarnessRun>, broker: &Broker, sealed: &str) -> Value {
+pub fn network_policy(
+    run: &StoredObject<'_, HarnessRun>,
+    broker: &Broker,
+    reach: Option<&Reach>,
+    sealed: &str,
+) -> Value {
+    let to_broker = json!({
+        "to": [{
+            "namespaceSelector": {
+                "matchLabels": {"kubernetes.io/metadata.name": broker.namespace},
+            },
+            "podSelector": {"matchLabels": broker.labels},
+        }],
+        "ports": [{"protocol": "TCP", "port": broker.port}],
+    });
+    let further = reach.map(Reach::rules).unwrap_or_default();
+    let out: Value = std::iter::once(to_broker).chain(further).collect();
     let mut policy = json!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -45,21 +62,13 @@ pub fn network_policy(run: &StoredObject<'_, HarnessRun>, broker: &Broker, seale
             "labels": {RUN_LABEL: labels::value(run.name())},
             "annotations": {labels::GRANT: sealed},
         },
-        "spec": closed_but_for(run.identity.uid, &json!([{
-            "to": [{
-                "namespaceSelector": {
-                    "matchLabels": {"kubernetes.io/metadata.name": broker.namespace},
-                },
-                "podSelector": {"matchLabels": broker.labels},
-            }],
-            "ports": [{"protocol": "TCP", "port": broker.port}],
-        }])),
+        "spec": closed_but_for(run.identity.uid, &out),
     });
     mark(&mut policy["metadata"], run);
     policy
 }
 
-/// What is let in and out of the pods of an object: nothing gets in, and out gets only this.
+/// Creates the rules for the pods of an object: no ingress, and only this egress.
 pub(super) fn closed_but_for(owner: Uid<'_>, out: &Value) -> Value {
     // What is empty is said: what somebody adds there is seen, and put back.
     json!({
@@ -73,21 +82,21 @@ pub(super) fn closed_but_for(owner: Uid<'_>, out: &Value) -> Value {
     })
 }
 
-/// Name of the NetworkPolicy of a run.
+/// Returns the name of the NetworkPolicy of a run.
 #[must_use]
 pub fn policy_name(run: &str) -> String {
     format!("{run}-egress")
 }
 
-/// Name of the workspace that is made for a run which names none.
+/// Returns the name of the workspace that oz creates for a run without one.
 #[must_use]
 pub fn workspace_name(run: &str) -> String {
     format!("{run}-ws")
 }
 
-/// The Job of a run around the pod template that [`pod_template`](super::pod::pod_template) made. The run owns
-/// it, so that it ends with the run while oz is down. `sealed` is the decision, and `voucher` what the broker believes it
-/// by.
+/// Creates the Job of a run around the pod template from [`pod_template`](super::pod::pod_template). The run owns it,
+/// so that it ends with the run while oz is down. `sealed` is the decision, and `voucher` the signature that the broker
+/// verifies.
 #[must_use]
 pub fn job(
     run: &StoredObject<'_, HarnessRun>,
@@ -112,7 +121,7 @@ pub fn job(
     job
 }
 
-/// The Job of a run without its spec.
+/// Creates the Job of a run without its spec.
 pub(super) fn job_metadata(
     run: &StoredObject<'_, HarnessRun>,
     sealed: &str,
@@ -136,7 +145,7 @@ pub(super) fn job_metadata(
     job
 }
 
-/// Whether Kueue says when the Job of a run may begin.
+/// Checks whether Kueue decides when the Job of a run starts.
 #[must_use]
 pub fn is_queued(run: &HarnessRun) -> bool {
     queue_labels(run).next().is_some()
@@ -147,7 +156,7 @@ fn queue_labels(run: &HarnessRun) -> impl Iterator<Item = (&String, &String)> {
     labels.filter(|(key, _)| key.starts_with(KUEUE))
 }
 
-/// The workspace of a run that names none: it ends with the run.
+/// Creates the workspace of a run without one: it is deleted with the run.
 #[must_use]
 pub fn workspace(run: &StoredObject<'_, HarnessRun>) -> Value {
     let mut workspace = json!({
@@ -170,7 +179,7 @@ fn owned(run: &StoredObject<'_, HarnessRun>) -> Value {
     child::owned(KIND, &run.identity)
 }
 
-/// The marks of a child, on an object and on a Job's pods alike: both are found by them.
+/// Adds the labels of a child to an object or to a pod template of a Job: oz finds both by them.
 fn mark(metadata: &mut Value, run: &StoredObject<'_, HarnessRun>) {
     child::mark(metadata, KIND, &run.identity);
 }

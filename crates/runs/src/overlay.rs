@@ -1,13 +1,15 @@
-//! What a template's `podTemplateOverlay` may say, and what becomes of the pod by it. What is not named here is
-//! refused with its path: a field that a later Kubernetes has could weaken what confines a run.
+//! The fields that a template may set in `podTemplateOverlay`, and their effect on the pod. A field that is not listed
+//! here is denied with its path: a field of a later Kubernetes release could weaken the confinement of a run.
 
+use oz_api::harness::interception::TRUST_FILE;
 use oz_core::validate::Violation;
 use serde_json::{Map, Value, json};
 
 use super::mount::{MountPath, normalize};
 use super::reserved;
+use super::security::confined;
 
-/// Fields of the pod that are taken as they are.
+/// Fields of the pod that are copied unchanged.
 const POD_FIELDS: [&str; 10] = [
     "affinity",
     "hostname",
@@ -20,7 +22,7 @@ const POD_FIELDS: [&str; 10] = [
     "topologySpreadConstraints",
     "resourceClaims",
 ];
-/// Fields of the agent that are taken as they are, or added to ours.
+/// Fields of the agent that are copied unchanged, or added to those of oz.
 const AGENT_FIELDS: [&str; 8] = [
     "name",
     "env",
@@ -31,7 +33,7 @@ const AGENT_FIELDS: [&str; 8] = [
     "volumeMounts",
     "workingDir",
 ];
-/// Fields of a sidecar besides those of the agent.
+/// Fields of a sidecar in addition to those of the agent.
 const SIDECAR_FIELDS: [&str; 8] = [
     "args",
     "command",
@@ -42,11 +44,12 @@ const SIDECAR_FIELDS: [&str; 8] = [
     "restartPolicy",
     "startupProbe",
 ];
-/// Fields of a container's security context that make it no weaker.
+/// Fields of a container's security context that cannot weaken it.
 const CONTEXT_FIELDS: [&str; 3] = ["readOnlyRootFilesystem", "runAsGroup", "runAsUser"];
-/// Fields of a pod's security context that make it no weaker.
+/// Fields of a pod's security context that cannot weaken it.
 const POD_CONTEXT_FIELDS: [&str; 2] = ["fsGroupChangePolicy", "supplementalGroups"];
-/// Kinds of volumes: those that Pod Security lets the most restricted pods have.
+/// Kinds of volumes: those of the Pod Security Standard `restricted`
+/// (<https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>).
 const VOLUMES: [&str; 8] = [
     "configMap",
     "csi",
@@ -57,15 +60,15 @@ const VOLUMES: [&str; 8] = [
     "projected",
     "secret",
 ];
-/// Annotations that switch off what confines a container.
+/// Annotations that disable the confinement of a container.
 const UNCONFINING: [&str; 2] = [
     "container.apparmor.security.beta.kubernetes.io/",
     "container.seccomp.security.alpha.kubernetes.io/",
 ];
-/// What goes before the name of a workspace in that of its claim.
+/// The prefix of the name of a claim, before the name of its workspace.
 pub(super) const CLAIM_PREFIX: &str = "ws-";
 
-/// Everything in an overlay that a run cannot have, with its path.
+/// Returns all violations of an overlay, each with its path.
 #[must_use]
 pub(super) fn violations(overlay: &Value) -> Vec<Violation> {
     let mut check = Check(Vec::new());
@@ -96,10 +99,10 @@ struct Check(Vec<Violation>);
 
 impl Check {
     fn add(&mut self, field: impl Into<String>, message: &str) {
-        self.0.push(Violation::of(field, message));
+        self.0.push(Violation::new(field, message));
     }
 
-    /// Notes each field of a value that is not among those that are allowed.
+    /// Adds a violation for each field of a value that is not allowed.
     fn only(&mut self, path: &str, value: &Value, allowed: &[&str]) {
         if !value.is_object() && !value.is_null() {
             self.add(path, "must be an object");
@@ -141,7 +144,8 @@ impl Check {
     fn container(&mut self, path: &str, name: &str, container: &Value, kind: &str) {
         let is_agent = name == reserved::AGENT && kind == "containers";
         if name.is_empty() || (!is_agent && reserved::CONTAINERS.contains(&name)) {
-            let message = "must be agent, or a name of its own: runtime, proxy and oz are taken";
+            let message = "must be agent, or another name than runtime, netinit, proxy and oz, which are \
+                    reserved";
             self.add(format!("{path}.name"), message);
         }
         let mut allowed = AGENT_FIELDS.to_vec();
@@ -171,6 +175,9 @@ impl Check {
                 None => Some("must be an absolute path without '..' and ':'"),
                 Some(target) if target.is_root() => Some("must not be /"),
                 Some(target) if target.is_within("/paddock") => Some("must not lie below /paddock"),
+                Some(target) if target.is_within(TRUST_FILE) => {
+                    Some("must not be the file with the certificates that oz mounts")
+                }
                 Some(_) => None,
             };
             if let Some(message) = message {
@@ -222,8 +229,8 @@ impl Check {
 
     fn volume(&mut self, path: &str, volume: &Value) {
         if volume["name"].as_str().is_none_or(reserved::is_volume) {
-            let message =
-                "must be a name of its own: workspace, paddock, paddock-… and oz-… are taken";
+            let message = "must be another name than workspace, paddock, paddock-… and oz-…, which are \
+                    reserved";
             self.add(format!("{path}.name"), message);
         }
         let mut allowed = VOLUMES.to_vec();
@@ -242,7 +249,7 @@ impl Check {
     }
 }
 
-/// Puts an overlay that breaks no rule onto a pod template. Sidecars end with the agent, and are as confined.
+/// Applies a valid overlay to a pod template. Sidecars end with the agent, and are as confined.
 pub(super) fn apply(pod: &mut Value, overlay: &Value) {
     for list in ["annotations", "labels"] {
         for (key, value) in fields(&overlay["metadata"][list]) {
@@ -268,7 +275,7 @@ pub(super) fn apply(pod: &mut Value, overlay: &Value) {
     }
 }
 
-/// What an overlay says of the agent. Its variables come first, so that ours win.
+/// Applies an overlay to the agent. Its variables come first, so that those of oz override them.
 fn agent(agent: &mut Value, overlay: &Value) {
     for (field, value) in fields(overlay) {
         match field.as_str() {
@@ -307,38 +314,13 @@ fn sidecar(mut sidecar: Value) -> Value {
     sidecar
 }
 
-/// The security context of a pod that writes to a workspace.
-pub(super) fn confined_pod() -> Value {
-    json!({
-        "fsGroup": reserved::AGENT_USER,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "runAsNonRoot": true,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    })
-}
-
-/// The security context of a container.
-pub(super) fn confined(user: i64, is_read_only: bool) -> Value {
-    let mut context = json!({
-        "allowPrivilegeEscalation": false,
-        "capabilities": {"drop": ["ALL"]},
-        "runAsGroup": reserved::AGENT_USER,
-        "runAsNonRoot": true,
-        "runAsUser": user,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    });
-    if is_read_only {
-        context["readOnlyRootFilesystem"] = json!(true);
-    }
-    context
-}
-
-/// A variable that has this very value: what would be taken for a reference to another one is not.
+/// Creates a variable with this literal value, with references to other variables escaped
+/// (<https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>).
 pub(super) fn variable(name: &str, value: &str) -> Value {
     json!({"name": name, "value": value.replace('$', "$$")})
 }
 
-/// A variable that is empty without a value.
+/// Creates a variable that is empty without a value.
 pub(super) fn optional(name: &str, value: Option<&str>) -> Value {
     variable(name, value.unwrap_or_default())
 }

@@ -1,52 +1,71 @@
-//! Which policies speak for a template, and what they grant together: credentials by the first that has one,
-//! hosts by any.
+//! The policies that apply to a template, and the sum of their grants: a credential from the first policy that has it,
+//! hosts from all.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::glob::Glob;
-use oz_api::harness::{BrokerPolicy, CredentialGrant, EgressDiscovery, GitAccess, GitRepo};
+use oz_api::harness::{
+    BrokerPolicy, CredentialGrant, EgressDiscovery, GitAccess, GitRepo, Hosts, has_port_in,
+};
 use oz_api::instant::{has_come, instant};
 
-use super::host::{Hosts, has_port_in};
-
-/// The policies of a namespace that speak for one template, in the order of their names.
+/// The policies of a namespace that apply to one template, sorted by name.
 #[derive(Clone, Debug)]
 pub struct Matching<'a> {
     policies: Vec<&'a BrokerPolicy>,
 }
 
-/// Where the discovery of a policy stands: any host is let through while it is active.
+/// The state of the discovery of a policy: any host is permitted while it is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discovery {
-    /// There is none.
+    /// The policy has no discovery.
     None,
-    /// Until this instant.
+    /// Active until this instant.
     Active(Timestamp),
-    /// It ended at this instant.
+    /// The discovery expired at this instant.
     Expired(Timestamp),
 }
 
-/// How the connections of a run are looked into.
+/// The interception of the connections of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// All of them, whatever the agent does.
+    /// All connections, regardless of the agent.
     Transparent,
-    /// Those that it makes by the proxy; each policy with its reason.
+    /// Only the connections that the agent makes through the proxy; each policy with its reason.
     Cooperative(Vec<(String, String)>),
 }
 
+/// The label of a namespace with the level of Pod Security that it enforces.
+pub const POD_SECURITY_LABEL: &str = "pod-security.kubernetes.io/enforce";
+
 /// The level of Pod Security that a namespace enforces.
+/// See <https://kubernetes.io/docs/concepts/security/pod-security-standards/>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumString)]
 #[strum(serialize_all = "lowercase")]
 pub enum PodSecurity {
-    /// Anything.
+    /// No restrictions.
     Privileged,
-    /// Nothing that is known to be dangerous.
+    /// Pods without known privilege escalations.
     Baseline,
-    /// What is hardened.
+    /// Hardened pods.
     Restricted,
 }
 
-/// Why the connections of a run cannot be looked into as its policies ask.
+impl PodSecurity {
+    /// Reads the labels of a namespace, as Pod Security does: without a label everything is admitted, and a label with
+    /// another word counts as restricted.
+    /// See <https://kubernetes.io/docs/concepts/security/pod-security-admission/>.
+    #[must_use]
+    pub fn from_namespace(namespace: &ObjectMeta) -> Self {
+        let labels = namespace.labels.as_ref();
+        let label = labels.and_then(|labels| labels.get(POD_SECURITY_LABEL));
+        label.map_or(Self::Privileged, |level| {
+            level.parse().unwrap_or(Self::Restricted)
+        })
+    }
+}
+
+/// The reason why the interception that its policies require is not available for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "transparent interception needs an init container with NET_ADMIN, which Pod Security {0} of the namespace \
@@ -55,7 +74,7 @@ pub enum PodSecurity {
 )]
 pub struct Unavailable(pub PodSecurity);
 
-/// Where the discovery of a policy stands at `now`. One whose end cannot be read is over since ever.
+/// Returns the state of the discovery of a policy at `now`. A discovery with an unreadable end has expired.
 #[must_use]
 pub fn discovery(policy: &BrokerPolicy, now: Timestamp) -> Discovery {
     let Some(EgressDiscovery {
@@ -74,10 +93,13 @@ pub fn discovery(policy: &BrokerPolicy, now: Timestamp) -> Discovery {
 }
 
 impl<'a> Matching<'a> {
-    /// Those of `policies`, which are all of one namespace, that speak for a template of this name and are
-    /// not being deleted.
+    /// Selects the policies from `policies`, which are all of one namespace, that apply to a template of this name and
+    /// are not being deleted.
     #[must_use]
-    pub fn of(policies: impl IntoIterator<Item = &'a BrokerPolicy>, template: &str) -> Self {
+    pub fn from_policies(
+        policies: impl IntoIterator<Item = &'a BrokerPolicy>,
+        template: &str,
+    ) -> Self {
         let mut policies: Vec<&BrokerPolicy> = policies
             .into_iter()
             .filter(|policy| policy.metadata.deletion_timestamp.is_none())
@@ -87,29 +109,33 @@ impl<'a> Matching<'a> {
         Self { policies }
     }
 
-    /// The policies.
+    /// Returns the policies.
     pub fn iter(&self) -> impl Iterator<Item = &'a BrokerPolicy> + '_ {
         self.policies.iter().copied()
     }
 
-    /// Whether there is none.
+    /// Checks whether there are no policies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.policies.is_empty()
     }
 
-    /// Those whose discovery has not expired. To them alone admission listens, so that nobody lives on a
-    /// discovery that was never turned into grants.
+    /// Returns the policies without an expired discovery. Admission uses only these, so that a discovery must be turned
+    /// into grants.
     #[must_use]
     pub fn unexpired(&self, now: Timestamp) -> Self {
-        let is_live =
-            |policy: &&BrokerPolicy| !matches!(discovery(policy, now), Discovery::Expired(_));
+        self.filter(|policy| !matches!(discovery(policy, now), Discovery::Expired(_)))
+    }
+
+    /// Returns those of the policies for which a condition holds, in the same order.
+    #[must_use]
+    pub fn filter(&self, mut holds: impl FnMut(&BrokerPolicy) -> bool) -> Self {
         Self {
-            policies: self.iter().filter(is_live).collect(),
+            policies: self.iter().filter(|policy| holds(policy)).collect(),
         }
     }
 
-    /// The first grant of a credential, with its policy.
+    /// Returns the first grant of a credential, with its policy.
     #[must_use]
     pub fn credential(&self, name: &str) -> Option<(&'a BrokerPolicy, &'a CredentialGrant)> {
         self.iter().find_map(|policy| {
@@ -119,19 +145,22 @@ impl<'a> Matching<'a> {
         })
     }
 
-    /// The first policy that lets a connection to this host and port through by a grant.
+    /// Returns the first policy with a grant for connections to this host and port.
     #[must_use]
     pub fn egress(&self, host: &str, port: i32) -> Option<&'a BrokerPolicy> {
         self.find_egress(|hosts| hosts.matches(host), port)
     }
 
-    /// The first policy with a grant for a port of hosts that `covers` takes; of port 0, which is any, only one
-    /// for any.
-    pub(super) fn find_egress(
-        &self,
-        covers: impl Fn(&Hosts) -> bool,
-        port: i32,
-    ) -> Option<&'a BrokerPolicy> {
+    /// Checks whether a policy grants all of these hosts on a port; on port 0, which is any, only a grant of any port counts.
+    #[must_use]
+    pub fn covers(&self, hosts: &Hosts, port: i32) -> bool {
+        self.find_egress(|granted| granted.cover(hosts), port)
+            .is_some()
+    }
+
+    /// Returns the first policy with a grant for a port of hosts that `covers` accepts; for port 0, which means any
+    /// port, only a grant for any port counts.
+    fn find_egress(&self, covers: impl Fn(&Hosts) -> bool, port: i32) -> Option<&'a BrokerPolicy> {
         self.iter().find(|policy| {
             let mut grants = policy.spec.grants.egress.iter();
             grants.any(|grant| {
@@ -141,14 +170,14 @@ impl<'a> Matching<'a> {
         })
     }
 
-    /// The first policy whose discovery is active.
+    /// Returns the first policy with an active discovery.
     #[must_use]
     pub fn discovering(&self, now: Timestamp) -> Option<&'a BrokerPolicy> {
         self.iter()
             .find(|policy| matches!(discovery(policy, now), Discovery::Active(_)))
     }
 
-    /// The repositories that any of them grants, each once with the most that is granted, sorted.
+    /// Returns the granted repositories, each once with the widest granted access, sorted.
     #[must_use]
     pub fn repositories(&self) -> Vec<GitRepo> {
         let granted = self.iter().flat_map(|policy| &policy.spec.grants.git_repos);
@@ -163,7 +192,7 @@ impl<'a> Matching<'a> {
         all
     }
 
-    /// Whether any of them allows interactive runs.
+    /// Checks whether any policy permits interactive runs.
     #[must_use]
     pub fn may_interact(&self) -> bool {
         let mut grants = self
@@ -172,14 +201,14 @@ impl<'a> Matching<'a> {
         grants.any(|runs| runs.interact)
     }
 
-    /// The least of their limits of live runs.
+    /// Returns the smallest limit of live runs.
     #[must_use]
     pub fn concurrent_runs(&self) -> Option<i32> {
         let limits = self.iter().filter_map(|policy| policy.spec.limits);
         limits.filter_map(|limits| limits.concurrent_runs).min()
     }
 
-    /// How connections are looked into: cooperatively only if there is a policy, and each accepts it.
+    /// Returns the interception of connections: cooperative only if there is a policy, and each policy accepts it.
     #[must_use]
     pub fn interception(&self) -> Mode {
         let accepted: Option<Vec<(String, String)>> = self.iter().map(accepts).collect();
@@ -191,16 +220,26 @@ impl<'a> Matching<'a> {
 }
 
 impl Mode {
-    /// Whether a namespace with this level of Pod Security lets it be. It is never replaced by a weaker one.
+    /// Checks whether a namespace with this level of Pod Security permits this mode. It is never replaced by a weaker
+    /// mode.
     ///
     /// # Errors
-    /// That it does not.
+    /// The level does not permit the mode.
     pub fn available(&self, enforced: PodSecurity) -> Result<(), Unavailable> {
         match (self, enforced) {
             (Self::Cooperative(_), _) | (Self::Transparent, PodSecurity::Privileged) => Ok(()),
             (Self::Transparent, level) => Err(Unavailable(level)),
         }
     }
+}
+
+/// The name in messages of an object without one, which no store contains.
+const NAMELESS: &str = "(nameless)";
+
+/// Returns the name of a policy, for messages.
+#[must_use]
+pub fn policy_name(policy: &BrokerPolicy) -> &str {
+    policy.metadata.name.as_deref().unwrap_or(NAMELESS)
 }
 
 fn speaks_for(policy: &BrokerPolicy, template: &str) -> bool {

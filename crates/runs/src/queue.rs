@@ -1,11 +1,11 @@
-//! Which runs come before another on the same workspace.
+//! The queue of runs on the same workspace.
 
 use jiff::Timestamp;
 use oz_api::harness::HarnessRun;
 
 use super::objects::workspace_name;
 
-/// Whether a run is over, or is being removed.
+/// Checks whether a run has ended or is being deleted.
 #[must_use]
 pub fn has_left(run: &HarnessRun) -> bool {
     run.metadata.deletion_timestamp.is_some() || super::run::is_over(run)
@@ -22,8 +22,8 @@ pub fn workspace_of(run: &HarnessRun) -> Option<String> {
         .or_else(|| run.metadata.name.as_deref().map(workspace_name))
 }
 
-/// Those of `all` that come before a run on the workspace that it names, the first first: they are not over, and were
-/// created earlier; of those of one second, by UID.
+/// Returns the runs of `all` that precede a run on the workspace that it names, in order: those that have not ended and
+/// were created earlier. The UID decides among those of the same second.
 #[must_use]
 pub fn ahead<'a>(
     run: &HarnessRun,
@@ -42,7 +42,7 @@ pub fn ahead<'a>(
     ahead
 }
 
-/// By what runs are ordered: the oldest comes first, and of those of one second the one whose UID does.
+/// Returns the sort key of runs: the creation time, and the UID for runs of the same second.
 pub fn place(run: &HarnessRun) -> (Option<Timestamp>, Option<&str>) {
     let created = run.metadata.creation_timestamp.as_ref();
     (created.map(|time| time.0), run.metadata.uid.as_deref())

@@ -1,35 +1,35 @@
-//! The pod by which the transcript of a run that is over is read: it sees one folder of the workspace, read-only,
-//! writes one file of it to its log, and has no token and no rights.
+//! The pod that reads the transcript of a finished run: it mounts one folder of the workspace read-only, writes one
+//! file of it to its log, and has no token and no rights.
 
 use serde_json::{Value, json};
 
-use super::overlay::confined;
 use super::pod::claim_name;
 use super::reserved;
+use super::security::confined;
 
-/// Label: the run whose transcript a pod reads.
+/// Label: name of the run with the transcript that a pod reads.
 pub const READER_LABEL: &str = "paddock.dev/reader-of";
 /// The container.
 pub const CONTAINER: &str = "reader";
-/// Where the transcript is mounted.
+/// The mount path of the transcript.
 const MOUNT_PATH: &str = "/transcript";
 /// The file with the events of a run.
 pub const EVENTS_FILE: &str = "events.jsonl";
-/// The file with what the agent wrote, as it wrote it.
+/// The file with the output of the agent.
 pub const RAW_FILE: &str = "raw.jsonl";
-/// The file with what came of a run.
+/// The file with the result of a run.
 pub const RESULT_FILE: &str = "result.json";
 
-/// The program that writes the file out.
+/// The program that writes the file to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program<'a> {
-    /// Our own image: `/oz-harness cat -- FILE`.
+    /// The image of oz: `/oz-harness cat -- FILE`.
     Own(&'a str),
-    /// An image of others: `cat -- FILE`.
+    /// Another image: `cat -- FILE`.
     Cat(&'a str),
 }
 
-/// What is read.
+/// The file to read, and the pod that reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading<'a> {
     /// Namespace of the run.
@@ -40,34 +40,34 @@ pub struct Reading<'a> {
     pub workspace: &'a str,
     /// The file, below the run's folder.
     pub file: &'a str,
-    /// By which image.
+    /// The image and its program.
     pub program: Program<'a>,
-    /// After how many seconds it ends by itself.
+    /// The deadline of the pod, in seconds.
     pub deadline_seconds: i64,
 }
 
-/// Why a file or an image cannot be read with.
+/// The reason why a file cannot be read, or not with an image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// The file is none of the transcript.
+    /// The file is not part of the transcript.
     #[error(
-        "{0:?} is no file of a transcript: name one below the run's folder, without .. and without / at its start"
+        "{0:?} is not a file of a transcript: name one below the run's folder, without .. and without / at its start"
     )]
     File(String),
-    /// The run's name cannot be that of a folder.
-    #[error("{0:?} is no name of a run")]
+    /// The name of the run cannot be the name of a folder.
+    #[error("{0:?} is not a name of a run")]
     Run(String),
-    /// The image may change from one day to the next.
+    /// The image is not pinned by a digest and could change.
     #[error(
         "{0} is not pinned by a digest: write NAME@sha256:DIGEST, or allow it by --allow-reader-image-prefix"
     )]
     Image(String),
 }
 
-/// Whether an image of others may read: it is pinned by a digest, or begins with one of `prefixes`.
+/// Checks whether another image may read a transcript: it is pinned by a digest, or begins with one of `prefixes`.
 ///
 /// # Errors
-/// That it may not.
+/// The image may not.
 pub fn allowed(image: &str, prefixes: &[String]) -> Result<(), Unreadable> {
     let digest = image.split_once("@sha256:").map(|(_, digest)| digest);
     let is_pinned = digest.is_some_and(|digest| {
@@ -80,10 +80,10 @@ pub fn allowed(image: &str, prefixes: &[String]) -> Result<(), Unreadable> {
     }
 }
 
-/// The pod that writes one file of a transcript to its log.
+/// Creates the pod that writes one file of a transcript to its log.
 ///
 /// # Errors
-/// That the file lies outside of the transcript.
+/// The file is outside the transcript.
 pub fn pod(reading: &Reading<'_>) -> Result<Value, Unreadable> {
     let file = reading.file;
     let is_part = |part: &str| !part.is_empty() && part != "." && part != "..";
@@ -141,7 +141,7 @@ pub fn pod(reading: &Reading<'_>) -> Result<Value, Unreadable> {
     }))
 }
 
-/// So much of a name that the API server's letters and ours fit behind it in a host name.
+/// Returns the prefix of a name that fits into a host name with the suffixes of oz and of the API server.
 fn shortened(run: &str) -> &str {
     let end = run.char_indices().nth(48).map_or(run.len(), |(at, _)| at);
     run[..end].trim_end_matches(['.', '-'])

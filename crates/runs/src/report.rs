@@ -1,21 +1,22 @@
-//! What of a run's events leaves its workspace, and fits into its status.
+//! The reduction of the events of a run to the part that leaves its workspace and fits into its status.
 
 use jiff::Timestamp;
 use oz_api::harness::RunEvent;
 
-/// The most bytes that all events of a run have as JSON.
+/// The maximum size of all events of a run as JSON, in bytes.
 pub const MAX_BYTES: usize = 64 * 1024;
-/// The most that one has of each of its texts, and of fields.
+/// The maximum sizes of the texts of an event, in bytes, and the maximum number of its fields.
 const VERSION: usize = 8;
 const TYPE: usize = 64;
 const SUMMARY: usize = 512;
 const FIELDS: usize = 16;
 const FIELD_NAME: usize = 64;
 const FIELD: usize = 1024;
-/// The instants that the API server takes for one: years of four digits.
+/// The years that the API server accepts in a timestamp: four digits, as in RFC 3339
+/// (<https://www.rfc-editor.org/rfc/rfc3339#section-5.6>).
 const YEARS: std::ops::RangeInclusive<i16> = 1..=9999;
 
-/// The field of an event of this type that holds what a prompt or an answer says.
+/// Returns the field of an event of this type with the text of a prompt or a response.
 fn private(type_: &str) -> Option<&'static str> {
     match type_ {
         "PromptSubmitted" => Some("text"),
@@ -24,8 +25,8 @@ fn private(type_: &str) -> Option<&'static str> {
     }
 }
 
-/// The last `most` events, without the texts of prompts and answers, without control characters, and within the
-/// bounds of a status: of what is too much, the oldest goes first. Whatever it is given, the API server takes it.
+/// Returns the last `most` events, without the texts of prompts and responses, without control characters, and within
+/// the limits of a status: the oldest events are removed first. The API server accepts the result for any input.
 #[must_use]
 pub fn cleaned(events: Vec<RunEvent>, most: usize) -> Vec<RunEvent> {
     let mut room = MAX_BYTES;
@@ -72,7 +73,7 @@ fn clean(event: RunEvent) -> RunEvent {
     }
 }
 
-/// At most `most` bytes, on one line.
+/// Returns a text with at most `most` bytes, on one line.
 fn text(mut text: String, most: usize) -> String {
     if text.contains(char::is_control) {
         text = text.replace(char::is_control, " ");

@@ -1,38 +1,38 @@
-//! Whether policies grant what a template requires, and what is lacking.
+//! The check whether policies grant the requirements of a template, and the gaps.
 
 use std::fmt;
 
 use jiff::Timestamp;
-use oz_api::harness::EgressNeed;
+use oz_api::harness::{EgressNeed, Hosts, is_any_port};
 
-use super::host::{Hosts, is_any_port};
 use super::policy::Matching;
 use super::template::Resolved;
 
-/// What a template requires and no policy grants.
+/// The requirements of a template that no policy grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
     /// Names of credentials.
     pub credentials: Vec<String>,
-    /// Hosts, each with the ports that are lacking; none for any.
+    /// Hosts, each with the ports without a grant; empty for any port.
     pub egress: Vec<EgressNeed>,
 }
 
-/// Why a run cannot be admitted.
+/// The reason why a run cannot be admitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortfall {
-    /// There are policies for its template, and the discovery of each has expired.
+    /// Each policy for its template has an expired discovery.
     #[error(
-        "the egressDiscovery of every BrokerPolicy for template {template} has expired ({policies}): turn what \
-         it found into grants (ozctl run policy suggest --all) and remove it"
+        "the egressDiscovery of every BrokerPolicy for template {template} has expired \
+         ({policies}): add grants for the hosts that it found (ozctl run policy suggest --all) and \
+         remove it"
     )]
     Expired {
         /// The template.
         template: String,
-        /// The policies, one after the other.
+        /// The names of the policies.
         policies: String,
     },
-    /// Something is not granted.
+    /// A requirement is not granted.
     #[error(
         "no BrokerPolicy of namespace {namespace} grants what template {template} requires: {gaps}; \
          ozctl run policy scaffold {template} -n {namespace} prints a policy that does"
@@ -42,25 +42,34 @@ pub enum Shortfall {
         template: String,
         /// The namespace of the run.
         namespace: String,
-        /// What is lacking.
+        /// The requirements without a grant.
         gaps: Gaps,
     },
 }
 
-/// What `requires` of a template is not granted by these policies.
+/// Returns the requirements of a template that these policies do not grant.
 #[must_use]
 pub fn gaps(template: &Resolved, policies: &Matching<'_>) -> Gaps {
     let lacks = |name: &&String| policies.credential(name).is_none();
     let credentials = template.credentials.iter().filter(lacks).cloned().collect();
-    let egress = template.egress.iter().filter_map(|need| {
+    let egress = egress_gaps(&template.egress, policies);
+    Gaps {
+        credentials,
+        egress,
+    }
+}
+
+/// Returns the required hosts that these policies do not grant, with the ports without a grant, each once.
+pub(super) fn egress_gaps(needs: &[EgressNeed], policies: &Matching<'_>) -> Vec<EgressNeed> {
+    let egress = needs.iter().filter_map(|need| {
         let Ok(hosts) = need.host.parse::<Hosts>() else {
             return Some(need.clone());
         };
-        let covers = |port: i32| policies.find_egress(|granted| granted.cover(&hosts), port);
         if is_any_port(&need.ports) {
-            return covers(0).is_none().then(|| need.clone());
+            return (!policies.covers(&hosts, 0)).then(|| need.clone());
         }
-        let ports = need.ports.iter().filter(|&&port| covers(port).is_none());
+        let lacks = |port: &&i32| !policies.covers(&hosts, **port);
+        let ports = need.ports.iter().filter(lacks);
         let ports: Vec<i32> = ports.copied().collect();
         (!ports.is_empty()).then(|| EgressNeed {
             host: need.host.clone(),
@@ -74,16 +83,13 @@ pub fn gaps(template: &Resolved, policies: &Matching<'_>) -> Gaps {
         seen.push(need.clone());
         is_new
     });
-    Gaps {
-        credentials,
-        egress,
-    }
+    egress
 }
 
-/// Whether a run of a template can be admitted at `now`; `policies` are those that speak for the template.
+/// Checks whether a run of a template can be admitted at `now`; `policies` are those that apply to the template.
 ///
 /// # Errors
-/// What is lacking.
+/// The missing grants.
 pub fn admitted(
     name: &str,
     namespace: &str,
@@ -113,7 +119,7 @@ pub fn admitted(
 }
 
 impl Gaps {
-    /// Whether nothing is lacking.
+    /// Checks whether there are no gaps.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.credentials.is_empty() && self.egress.is_empty()
@@ -126,14 +132,19 @@ impl fmt::Display for Gaps {
             .credentials
             .iter()
             .map(|name| format!("credential {name}"));
-        let egress = self.egress.iter().map(|need| {
-            let ports: Vec<String> = need.ports.iter().map(ToString::to_string).collect();
-            match is_any_port(&need.ports) {
-                true => format!("egress to {} on any port", need.host),
-                false => format!("egress to {}:{}", need.host, ports.join(",")),
-            }
-        });
+        let egress = self.egress.iter();
+        let egress = egress.map(|need| format!("egress to {}", destination(need)));
         let all: Vec<String> = credentials.chain(egress).collect();
         write!(formatter, "{}", all.join("; "))
+    }
+}
+
+/// Returns a required host with its ports, for users.
+#[must_use]
+pub fn destination(need: &EgressNeed) -> String {
+    let ports: Vec<String> = need.ports.iter().map(ToString::to_string).collect();
+    match is_any_port(&need.ports) {
+        true => format!("{} on any port", need.host),
+        false => format!("{}:{}", need.host, ports.join(",")),
     }
 }

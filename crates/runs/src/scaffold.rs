@@ -1,22 +1,37 @@
-//! The policy that would grant what a template requires, for its author to look at.
+//! The scaffold of a policy with the grants that a template requires, for its author to edit, and the right of the
+//! broker to read the Secrets of a policy.
 
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use kube::core::ObjectMeta;
 use oz_api::harness::{
     BrokerPolicy, BrokerPolicySpec, CredentialGrant, DeliveryMode, EgressGrant, EgressNeed, Grants,
-    Header, Provider, ProviderKind, ProxyInjected, SecretKey,
+    Header, Hosts, Provider, ProviderKind, ProxyInjected, SecretKey, has_port_in,
 };
 
 use super::policy::Matching;
+use super::provider::{self, ANTHROPIC_HOST, CREDENTIAL_PORT, read_by_brokers};
 use super::requires::gaps;
 use super::template::Resolved;
 
-/// Stands in a scaffolded policy for a host that the template does not name.
+/// The host in a scaffolded policy if the template names none.
 const PLACEHOLDER: &str = "api.example.com";
-/// Stands in one for the id of an app, and of its installation.
+/// The id of an app and of its installation in a scaffolded policy.
 const PLACEHOLDER_ID: &str = "123456";
+/// The maximum length of the name of an object.
+const MAX_NAME: usize = 253;
 
-/// A policy that grants all that a template requires: each credential from a key of a Secret of its own name, by
-/// this provider. What the template does not say is a placeholder, see [`placeholders`]. Admission takes it as it
-/// is.
+/// The account that may read the Secrets of a policy: the broker's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The namespace of oz.
+    pub namespace: String,
+    /// The name of the service account.
+    pub name: String,
+}
+
+/// Creates a policy with all grants that a template requires: each credential from a key of a Secret with its name,
+/// by this provider. Values that the template does not contain are placeholders, see [`placeholders`]. Admission
+/// accepts the policy unchanged.
 #[must_use]
 pub fn scaffold(
     name: &str,
@@ -25,13 +40,14 @@ pub fn scaffold(
     provider: ProviderKind,
 ) -> BrokerPolicy {
     let mut needs = resolved.egress.clone();
-    if needs.is_empty() && !resolved.credentials.is_empty() {
-        needs.push(EgressNeed {
-            host: PLACEHOLDER.to_owned(),
-            ports: vec![443],
-        });
+    if !resolved.credentials.is_empty() {
+        needs.extend(missing(&needs, provider));
     }
-    let hosts: Vec<String> = needs.iter().map(|need| need.host.clone()).collect();
+    let hosts: Vec<String> = match provider {
+        // The host of the provider is the default.
+        ProviderKind::AnthropicAPI => Vec::new(),
+        _ => hosts(&needs),
+    };
     let credentials = resolved
         .credentials
         .iter()
@@ -55,7 +71,41 @@ pub fn scaffold(
     BrokerPolicy::new(name, spec)
 }
 
-/// What of a scaffolded policy its author has to replace, field by field.
+/// Returns the host to which credentials of a provider are sent, if none of these needs is such a host.
+fn missing(needs: &[EgressNeed], provider: ProviderKind) -> Option<EgressNeed> {
+    let host = match provider {
+        ProviderKind::AnthropicAPI => {
+            let mut needs = needs.iter().filter(|need| is_tls(need));
+            let covers = |need: &EgressNeed| {
+                let hosts = need.host.parse::<Hosts>();
+                hosts.is_ok_and(|hosts| hosts.matches(ANTHROPIC_HOST))
+            };
+            (!needs.any(covers)).then_some(ANTHROPIC_HOST)
+        }
+        _ => hosts(needs).is_empty().then_some(PLACEHOLDER),
+    };
+    host.map(|host| EgressNeed {
+        host: host.to_owned(),
+        ports: vec![CREDENTIAL_PORT],
+    })
+}
+
+/// Returns the hosts to which a credential can be sent, each once.
+fn hosts(needs: &[EgressNeed]) -> Vec<String> {
+    let mut hosts: Vec<String> = Vec::new();
+    for need in needs.iter().filter(|need| is_tls(need)) {
+        if !hosts.contains(&need.host) {
+            hosts.push(need.host.clone());
+        }
+    }
+    hosts
+}
+
+fn is_tls(need: &EgressNeed) -> bool {
+    has_port_in(&need.ports, CREDENTIAL_PORT)
+}
+
+/// Returns the placeholders of a scaffolded policy, by field.
 #[must_use]
 pub fn placeholders(policy: &BrokerPolicy) -> Vec<String> {
     let grants = &policy.spec.grants;
@@ -74,22 +124,80 @@ pub fn placeholders(policy: &BrokerPolicy) -> Vec<String> {
                 grant.name
             ));
         }
+        let hosts = provider::hosts(provider);
+        if hosts.len() > 1 {
+            found.push(format!(
+                "credential {}: keep only the hosts that may receive it: {}",
+                grant.name,
+                hosts.join(", ")
+            ));
+        }
     }
     if grants.egress.iter().any(|grant| grant.host == PLACEHOLDER) {
         found.push(format!(
-            "egress: {PLACEHOLDER} stands for the hosts that the credentials are for, the template names none"
+            "egress: {PLACEHOLDER} stands for the hosts of the credentials, which the template does not name"
         ));
     }
     found
 }
 
-/// Whether nothing that the template requires is lacking with this policy alone.
+/// Checks whether this policy alone grants all requirements of a template.
 #[must_use]
 pub fn suffices(policy: &BrokerPolicy, template: &str, resolved: &Resolved) -> bool {
-    gaps(resolved, &Matching::of([policy], template)).is_empty()
+    gaps(resolved, &Matching::from_policies([policy], template)).is_empty()
 }
 
-/// Where one credential comes from.
+/// Returns the Role with the right to read the Secrets of a policy, and its RoleBinding to the account of the broker;
+/// `None` if the broker reads no Secret for the policy. Both have the name of the policy with `-secrets`, and its
+/// namespace.
+#[must_use]
+pub fn secret_access(policy: &BrokerPolicy, broker: &Account) -> Option<(Role, RoleBinding)> {
+    let secrets = read_by_brokers(policy);
+    if secrets.is_empty() {
+        return None;
+    }
+    let name = role_name(policy.metadata.name.as_deref()?);
+    let metadata = ObjectMeta {
+        name: Some(name.clone()),
+        namespace: policy.metadata.namespace.clone(),
+        ..ObjectMeta::default()
+    };
+    let role = Role {
+        metadata: metadata.clone(),
+        rules: Some(vec![PolicyRule {
+            api_groups: Some(vec![String::new()]),
+            resources: Some(vec!["secrets".to_owned()]),
+            resource_names: Some(secrets.into_iter().collect()),
+            verbs: vec!["get".to_owned()],
+            ..PolicyRule::default()
+        }]),
+    };
+    let binding = RoleBinding {
+        metadata,
+        role_ref: RoleRef {
+            api_group: "rbac.authorization.k8s.io".to_owned(),
+            kind: "Role".to_owned(),
+            name,
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".to_owned(),
+            name: broker.name.clone(),
+            namespace: Some(broker.namespace.clone()),
+            ..Subject::default()
+        }]),
+    };
+    Some((role, binding))
+}
+
+/// Returns the name of the Role for the Secrets of a policy with this name.
+fn role_name(policy: &str) -> String {
+    const SUFFIX: &str = "-secrets";
+    let end = policy.floor_char_boundary(MAX_NAME - SUFFIX.len());
+    let stem = policy.get(..end).unwrap_or_default();
+    format!("{}{SUFFIX}", stem.trim_end_matches(['-', '.']))
+}
+
+/// Returns the provider of one credential.
 fn by(kind: ProviderKind, credential: &str, hosts: &[String]) -> Provider {
     let is_app = kind == ProviderKind::GitHubApp;
     let id = || is_app.then(|| PLACEHOLDER_ID.to_owned());
@@ -127,7 +235,7 @@ fn by(kind: ProviderKind, credential: &str, hosts: &[String]) -> Provider {
     }
 }
 
-/// A glob for this name alone.
+/// Returns the glob that matches only this name.
 fn literal(name: &str) -> String {
     let special = |next: char| matches!(next, '*' | '?' | '[' | '\\');
     let mut glob = String::new();
@@ -140,7 +248,7 @@ fn literal(name: &str) -> String {
     glob
 }
 
-/// A name that a Secret may have, like this one.
+/// Returns a valid name of a Secret that resembles this one.
 fn secret_name(credential: &str) -> String {
     let lower = credential.to_ascii_lowercase();
     let name: String = lower

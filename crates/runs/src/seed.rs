@@ -1,5 +1,5 @@
-//! What fills a workspace: a Job that clones its repositories, and what confines its pod. That it fills it once is
-//! the script's doing: the list of what was cloned is written last, and nothing is cloned where it is.
+//! The seed of a workspace: a Job that clones its repositories, and the NetworkPolicy of its pod. The script ensures
+//! that each workspace is seeded once: it writes the list of clones last, and clones nothing if the list exists.
 
 use std::collections::BTreeSet;
 
@@ -8,73 +8,74 @@ use oz_api::harness::{Repository, Workspace};
 use oz_api::{encode, labels};
 use serde_json::{Value, json};
 
-use super::host::user_and_host;
 use super::objects::{WORKSPACE_KIND as KIND, closed_but_for};
-use super::overlay::{append, confined, confined_pod, optional, variable};
+use super::overlay::{append, optional, variable};
 use super::pod::claim_name;
+use super::reach::{LINK_LOCAL, all_but, name_servers};
+use super::security::{confined, confined_pod};
 use super::stored::StoredObject;
 use super::{child, reserved};
 
-/// Clones, and writes the list of what was cloned.
+/// Clones the repositories, and writes the list of clones.
 const SCRIPT: &str = include_str!("seed.sh");
-/// Where the claim is mounted.
+/// The mount path of the claim.
 const MOUNT_PATH: &str = "/workspace";
-/// Where the Secret of a repository is mounted.
+/// The mount path of the Secret of a repository.
 const CREDENTIALS: &str = "/credentials";
-/// The pod has no other user than this one; ssh wants to know its name.
+/// The only user of the pod; ssh requires an entry with its name.
 const PASSWD: &str = "seed:x:65532:65532::/tmp:/bin/sh\n";
-/// Annotation of the pod, which it has the file from.
+/// Annotation of the pod that the downward API mounts as the passwd file.
 const PASSWD_ANNOTATION: &str = "oz.wizardofoz.co/passwd";
-/// How long the Job may take in all, in seconds.
+/// The deadline of the Job, in seconds.
 pub(super) const DEADLINE_SECONDS: i64 = 1800;
-/// The depth of a clone with its whole history.
+/// The value of `depth` for a clone with its complete history.
 const WHOLE_HISTORY: i32 = 0;
-/// How often a pod that failed is made again.
+/// The maximum number of new pods after a failure.
 const RETRIES: i32 = 2;
 
-/// What the operator was told about filling workspaces.
+/// The settings of the operator for seeds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// An image with git, ssh and a shell; nothing is filled without one.
+    /// An image with git, ssh and a shell; without it no workspace is seeded.
     pub image: Option<String>,
-    /// When it is pulled.
+    /// Pull policy of the image.
     pub pull_policy: String,
-    /// Addresses that are reached by none that fill a workspace, besides link-local ones.
+    /// Ranges that no seed may connect to, in addition to link-local addresses.
     pub denied: Vec<IpNet>,
 }
 
-/// Name of the Job of a workspace.
+/// Returns the name of the seed Job of a workspace.
 #[must_use]
 pub fn job_name(workspace: &str) -> String {
     format!("{workspace}-seed")
 }
 
-/// Name of the NetworkPolicy that confines the pods of that Job.
+/// Returns the name of the NetworkPolicy for the pods of that Job.
 #[must_use]
 pub fn policy_name(workspace: &str) -> String {
     format!("{}-egress", job_name(workspace))
 }
 
-/// The repositories of a workspace.
+/// Returns the repositories of a workspace.
 pub fn repositories(workspace: &Workspace) -> &[Repository] {
     let seed = workspace.spec.seed.as_ref();
     seed.map_or(&[], |seed| seed.repos.as_slice())
 }
 
-/// Whether a workspace is filled with what somebody must be allowed to read Secrets for.
+/// Checks whether a seed names Secrets, which its author must be able to read.
 #[must_use]
 pub fn names_secrets(workspace: &Workspace) -> bool {
     let mut all = repositories(workspace).iter();
     all.any(|it| it.credentials_secret_ref.is_some())
 }
 
-/// Digest of what a workspace is filled with, which never changes: what its stamp is for.
+/// Returns the digest of the seed of a workspace, which is immutable: the stamp contains it.
 #[must_use]
 pub fn digest(workspace: &Workspace) -> String {
     encode::digest(&workspace.spec.seed)
 }
 
-/// The Job that fills a workspace, by an image.
+/// Creates the seed Job of a workspace with an image.
 #[must_use]
 pub fn job(workspace: &StoredObject<'_, Workspace>, settings: &Settings, image: &str) -> Value {
     let name = workspace.name();
@@ -134,9 +135,9 @@ pub fn job(workspace: &StoredObject<'_, Workspace>, settings: &Settings, image: 
     job
 }
 
-/// What confines the pod of that Job: nothing gets in, and out go questions to name servers and connections to the
-/// ports of its repositories, but none to what cloud providers serve on link-local addresses, and none to the ranges that
-/// the operator was told: a URL is its author's to write, and the API server's address is one.
+/// Creates the NetworkPolicy for the pods of that Job: no ingress, and egress to name servers and to the ports of its
+/// repositories. Link-local addresses, where cloud providers serve metadata, and the ranges in the settings, such as
+/// the API server's address, are excluded, since the author of a workspace chooses the URLs.
 #[must_use]
 pub fn network_policy(workspace: &StoredObject<'_, Workspace>, settings: &Settings) -> Value {
     let ports: BTreeSet<u16> = repositories(workspace)
@@ -150,39 +151,14 @@ pub fn network_policy(workspace: &StoredObject<'_, Workspace>, settings: &Settin
     let name = policy_name(workspace.name());
     let mut policy = object(workspace, "networking.k8s.io/v1", "NetworkPolicy", &name);
     let out = json!([
-        {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
-        {"to": allowed(&settings.denied), "ports": ports},
+        name_servers(),
+        {"to": all_but(&LINK_LOCAL, &settings.denied), "ports": ports},
     ]);
     policy["spec"] = closed_but_for(workspace.identity.uid, &out);
     policy
 }
 
-/// Returns the peers for all addresses but link-local ones and these ranges.
-fn allowed(denied: &[IpNet]) -> Vec<Value> {
-    let families = [
-        ("0.0.0.0/0", &["169.254.0.0/16"][..]),
-        ("::/0", &["fe80::/10", "fd00:ec2::254/128"][..]),
-    ];
-    let parts = families.into_iter().filter_map(|(all, always)| {
-        let is_same = |range: &&IpNet| range.addr().is_ipv6() == all.contains(':');
-        let denied: BTreeSet<IpNet> = denied.iter().filter(is_same).map(IpNet::trunc).collect();
-        // An exception from all would be no policy that the API server takes.
-        if denied.iter().any(|range| range.prefix_len() == 0) {
-            return None;
-        }
-        let always = always.iter().map(|range| (*range).to_owned());
-        let except: Vec<String> = always.chain(denied.iter().map(IpNet::to_string)).collect();
-        Some(json!({"ipBlock": {"cidr": all, "except": except}}))
-    });
-    let parts: Vec<Value> = parts.collect();
-    if parts.is_empty() {
-        // A rule for no address would be one for any.
-        return vec![json!({"podSelector": {"matchLabels": {labels::OWNER_UID: ""}}})];
-    }
-    parts
-}
-
-/// The port that a repository is served on.
+/// Returns the port of the server of a repository.
 fn port(url: &str) -> u16 {
     let (usual, rest) = match url.split_once("://") {
         Some(("ssh", rest)) => (22, rest),
@@ -198,7 +174,7 @@ fn port(url: &str) -> u16 {
     said.unwrap_or(usual)
 }
 
-/// The list of what was cloned, as agents read it: without users, which only URLs of ssh have.
+/// Returns the list of clones for agents, without the users that URLs of ssh have.
 fn manifest(repositories: &[Repository]) -> String {
     let entry = |it: &Repository| {
         let mut entry =
@@ -264,7 +240,7 @@ fn container(settings: &Settings, image: &str, name: &str, variables: &[Value]) 
     })
 }
 
-/// An object of a workspace, with our marks.
+/// Creates an object of a workspace with the labels of oz.
 fn object(
     workspace: &StoredObject<'_, Workspace>,
     api_version: &str,
@@ -286,32 +262,19 @@ fn object(
     object
 }
 
+/// Splits a URL without its scheme into the user, if there is one, and the host with its port.
+pub(crate) fn user_and_host(rest: &str) -> (Option<&str>, &str) {
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let authority = &rest[..end];
+    match authority.rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, authority),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn denied_ranges_are_exceptions_of_their_family() {
-        let ranges = |texts: &[&str]| -> Vec<IpNet> {
-            texts.iter().map(|text| text.parse().unwrap()).collect()
-        };
-        let block =
-            |cidr: &str, except: &[&str]| json!({"ipBlock": {"cidr": cidr, "except": except}});
-        let v6 = block("::/0", &["fe80::/10", "fd00:ec2::254/128"]);
-        assert_eq!(
-            allowed(&ranges(&["10.96.0.1/12", "10.0.0.5/32", "10.96.0.0/12"])),
-            [
-                block(
-                    "0.0.0.0/0",
-                    &["169.254.0.0/16", "10.0.0.5/32", "10.96.0.0/12"]
-                ),
-                v6.clone()
-            ]
-        );
-        assert_eq!(allowed(&ranges(&["0.0.0.0/0", "10.0.0.0/8"])), [v6]);
-        let none = allowed(&ranges(&["0.0.0.0/0", "::/0"]));
-        assert!(none.len() == 1 && none[0]["ipBlock"].is_null(), "{none:?}");
-    }
 
     #[test]
     fn the_port_of_a_repository_is_the_one_in_its_url() {

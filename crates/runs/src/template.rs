@@ -1,4 +1,4 @@
-//! What a template comes to, with the one that it inherits from and with what a run overrides.
+//! The merge of a template with its base and with the overrides of a run.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use oz_api::duration::GoDuration;
@@ -12,19 +12,19 @@ use serde_json::Value;
 use super::mount::MountPath;
 
 const MINUTE: i64 = 60;
-/// How long a batch run may last if nothing says so.
+/// The default timeout of a batch run.
 pub const DEFAULT_TIMEOUT: GoDuration = GoDuration::from_secs(30 * MINUTE);
-/// How many seconds an agent has to end by itself if nothing says so.
+/// The default termination grace period of an agent, in seconds.
 pub const DEFAULT_GRACE_SECONDS: i64 = 60;
-/// The most seconds that an agent has to end by itself: so long it may keep what it was given.
+/// The maximum termination grace period of an agent, in seconds: for this time it may keep its credentials.
 pub const MAX_GRACE_SECONDS: i64 = 300;
-/// How many events a run's status keeps if nothing says so.
+/// The default number of events in the status of a run.
 pub const DEFAULT_RECENT_EVENTS: i32 = 50;
 
-/// A template with everything in it that it comes to.
+/// A template with all values after the merge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
-    /// Which harness it is, for a label.
+    /// The name of the harness, for a label.
     pub harness: Option<String>,
     /// Image of the agent.
     pub image: String,
@@ -34,62 +34,63 @@ pub struct Resolved {
     pub args: Vec<String>,
     /// The model.
     pub model: Option<String>,
-    /// How long a batch run may last.
+    /// Timeout of a batch run.
     pub timeout: GoDuration,
     /// Resources of the agent.
     pub resources: Option<ResourceRequirements>,
-    /// How many seconds the agent has to end by itself, from 0 to [`MAX_GRACE_SECONDS`].
+    /// Termination grace period of the agent in seconds, from 0 to [`MAX_GRACE_SECONDS`].
     pub grace_seconds: i64,
-    /// The container beside the agent.
+    /// The runtime container.
     pub runtime: RuntimeImage,
-    /// The names of the credentials that it needs, sorted, each once.
+    /// The names of the required credentials, sorted, each once.
     pub credentials: Vec<String>,
-    /// The hosts that it needs.
+    /// The required hosts.
     pub egress: Vec<EgressNeed>,
-    /// How it uses a workspace.
+    /// The use of a workspace.
     pub workspace: TemplateWorkspace,
-    /// What its pods have besides.
+    /// The overlay of its pods.
     pub overlay: Option<Value>,
-    /// Whether and how it takes more than one prompt.
+    /// Whether and how runs accept more than one prompt.
     pub interactive: Interactive,
 }
 
 /// Bounds of interactive runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interactive {
-    /// How the harness takes prompts.
+    /// The input mode of the harness.
     pub mode: InteractiveMode,
-    /// How long nothing may happen while somebody is attached.
+    /// The idle timeout while a user is attached.
     pub idle_timeout: GoDuration,
-    /// How long nothing may happen while nobody is attached.
+    /// The idle timeout while no user is attached.
     pub detach_idle_timeout: GoDuration,
-    /// How long nobody may be attached.
+    /// The maximum time without an attached user.
     pub detach_timeout: GoDuration,
-    /// How long a run may last.
+    /// The maximum duration of a run.
     pub max_lifetime: GoDuration,
-    /// How many events the status keeps.
+    /// The maximum number of events in the status.
     pub max_recent_events: i32,
 }
 
-/// Why a template comes to nothing.
+/// The reason why a template cannot be merged.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unresolved {
-    /// The base is not there.
+    /// The base does not exist.
     #[error(
         "ClusterHarnessTemplate {0} does not exist: create it, or name another in spec.baseTemplateRef"
     )]
     NoBase(String),
     /// The base has a base.
     #[error(
-        "ClusterHarnessTemplate {0} has a baseTemplateRef itself: a base must stand alone; remove it there"
+        "ClusterHarnessTemplate {0} has a baseTemplateRef: a base cannot inherit; remove it there"
     )]
     Chain(String),
-    /// Something in it cannot stay as it is.
+    /// A value is invalid.
     #[error("{}", Violation::list(.0))]
     Invalid(Vec<Violation>),
 }
 
-/// Which of two templates of one name a run means: that of its namespace or that of the cluster.
+/// Returns the template that a run names, of its namespace or of the cluster; without a kind, that of the namespace has
+/// priority.
 #[must_use]
 pub fn chosen<'a>(
     reference: &TemplateRef,
@@ -105,13 +106,13 @@ pub fn chosen<'a>(
     }
 }
 
-/// What a template comes to; `base` is the cluster template that it names, if that exists.
+/// Merges a template; `base` is the cluster template that it names, if that exists.
 ///
-/// The base is taken as it is, but for what the template says of `defaults` and `interactive`, field by field;
-/// credentials are joined by name, hosts added, the overlay replaced.
+/// The base is copied, except for the fields of `defaults` and `interactive` that the template sets; credentials are
+/// joined by name, hosts are added, and the overlay is replaced.
 ///
 /// # Errors
-/// That the base is not there or has one itself, or everything in the two that cannot be used.
+/// The base does not exist or has a base itself, or the result has violations.
 pub fn resolve(
     template: &HarnessTemplateSpec,
     base: Option<&HarnessTemplateSpec>,
@@ -126,7 +127,7 @@ pub fn resolve(
     finished(merged(template, base))
 }
 
-/// The two as one that inherits from none.
+/// Returns the merge of both as a template without a base.
 pub(super) fn merged(
     template: &HarnessTemplateSpec,
     base: &HarnessTemplateSpec,
@@ -182,7 +183,7 @@ fn merged_interactive(own: InteractiveTerms, base: InteractiveTerms) -> Interact
     }
 }
 
-/// The values of a template that inherits from none.
+/// Returns the values of a template without a base.
 fn finished(template: HarnessTemplateSpec) -> Result<Resolved, Unresolved> {
     let mut found = Vec::new();
     let defaults = template.defaults.unwrap_or_default();
@@ -197,10 +198,10 @@ fn finished(template: HarnessTemplateSpec) -> Result<Resolved, Unresolved> {
     }
     let interactive = interactive(&mut found, template.interactive.unwrap_or_default());
     if template.image.is_none() {
-        found.push(Violation::of("spec.image", "must be set"));
+        found.push(Violation::new("spec.image", "must be set"));
     }
     if template.command.is_empty() {
-        found.push(Violation::of("spec.command", "must be set"));
+        found.push(Violation::new("spec.command", "must be set"));
     }
     let requires = template.requires.unwrap_or_default();
     let names = requires.credentials.into_iter().map(|need| need.name);
@@ -228,7 +229,7 @@ fn finished(template: HarnessTemplateSpec) -> Result<Resolved, Unresolved> {
     }
 }
 
-/// Returns the same with the one spelling of its path; [`violations`](super::pod::violations) reports one that is not valid.
+/// Returns the workspace with a normalized path; [`violations`](super::pod::violations) reports an invalid one.
 fn normalized(mut workspace: TemplateWorkspace) -> TemplateWorkspace {
     if let Some(path) = MountPath::of_workspace(&workspace.mount_path) {
         workspace.mount_path = path.to_string();
@@ -254,7 +255,7 @@ fn interactive(found: &mut Vec<Violation>, terms: InteractiveTerms) -> Interacti
     }
 }
 
-/// Reads a duration that must be some time; `None` if it is not there or is none.
+/// Reads a duration that must be positive; `None` if it is absent or invalid.
 pub(super) fn positive(
     found: &mut Vec<Violation>,
     field: &str,
@@ -274,10 +275,10 @@ pub(super) fn positive(
 }
 
 impl Resolved {
-    /// The same with what a run overrides: model, timeout and resources.
+    /// Returns the template with the overrides of a run: model, timeout and resources.
     ///
     /// # Errors
-    /// That the run's timeout is none.
+    /// The timeout of the run is not a positive duration.
     pub fn for_run(&self, run: &HarnessRunSpec) -> Result<Self, Vec<Violation>> {
         let mut found = Vec::new();
         let timeout = positive(&mut found, "spec.timeout", run.timeout.clone());

@@ -1,5 +1,5 @@
-//! The operator's signature on the Job of a run, by which the broker believes that the Job is the run's: a user who may
-//! create Jobs can name any run as the owner of one. The broker has the public keys alone, and so signs none.
+//! The operator's signature on the Job of a run. The broker trusts a Job only with it: a user who may create Jobs can
+//! name any run as the owner of one. The broker has only the public keys, and cannot sign.
 
 use oz_core::lifecycle::seal::{self, Keys, Purpose, SealError};
 use oz_trail::RequestRef;
@@ -25,10 +25,10 @@ impl From<&RequestRef> for Voucher {
     }
 }
 
-/// Signs that a Job of the run's name, in its namespace, is the run's.
+/// Signs that a Job in the namespace and with the name of the run belongs to the run.
 ///
 /// # Errors
-/// When the operator's private key is not here.
+/// The private key of the operator is missing.
 pub fn sign(keys: &Keys, run: &RequestRef) -> Result<String, SealError> {
     seal::seal(keys, PURPOSE, &Voucher::from(run))
 }
@@ -36,7 +36,7 @@ pub fn sign(keys: &Keys, run: &RequestRef) -> Result<String, SealError> {
 /// Checks the voucher of the Job of a run.
 ///
 /// # Errors
-/// Why it proves nothing.
+/// The reason why the voucher is invalid.
 pub fn check(keys: &Keys, run: &RequestRef, voucher: &str) -> Result<(), SealError> {
     let signed: Voucher = seal::open(keys, PURPOSE, voucher)?;
     match signed == Voucher::from(run) {
@@ -65,7 +65,7 @@ mod tests {
         Keys::new(Owner::Operator, &secrets).unwrap()
     }
 
-    /// What the broker has.
+    /// Returns the keys of the broker.
     fn public(seeds: &[u8]) -> Keys {
         let secrets: Vec<_> = seeds.iter().map(|seed| [*seed; Keys::BYTES]).collect();
         let keys = Keys::default();

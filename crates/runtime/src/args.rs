@@ -68,12 +68,12 @@ fn is_without_bodies(metadata: &Metadata<'_>) -> bool {
     metadata.target() != LOGS_BODIES && !metadata.target().starts_with(QUOTES_BODIES)
 }
 
-/// How logs are written.
+/// The format of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// One line of text for people.
+    /// Text lines for users.
     Text,
-    /// One JSON object a line.
+    /// JSON objects, one per line.
     Json,
 }
 

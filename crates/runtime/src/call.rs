@@ -25,11 +25,11 @@ impl CallError {
             return match error {
                 // The text of this error quotes the response.
                 kube::Error::SerdeError(error) => Self::passing(
-                    "UnexpectedAnswer",
+                    "UnexpectedResponse",
                     format!("{what}: {}", without_content(error)),
                 ),
                 kube::Error::BuildRequest(_) => {
-                    Self::passing("UnexpectedAnswer", format!("{what}: {error}"))
+                    Self::passing("UnexpectedResponse", format!("{what}: {error}"))
                 }
                 other => Self::passing("Unreachable", format!("{what}: {}", root_cause(other))),
             };
@@ -74,7 +74,7 @@ pub async fn within<T>(
         Ok(Err(error)) => Err(CallError::new(&what(), &error)),
         Err(_) => Err(CallError::passing(
             "Timeout",
-            format!("{}: the API server did not answer in time", what()),
+            format!("{}: the API server did not respond in time", what()),
         )),
     }
 }

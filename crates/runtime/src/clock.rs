@@ -111,7 +111,7 @@ impl ServerClock {
         let mut state = self.shared.state.lock();
         // Both clocks are read under the lock, so that no reading is older than the one before.
         let (monotonic, wall) = (self.shared.epoch.elapsed(), Timestamp::now());
-        let reading = Reading::of(state.window, state.agreed, monotonic, wall);
+        let reading = Reading::compute(state.window, state.agreed, monotonic, wall);
         if reading.skew.is_zero() {
             state.agreed = Some((monotonic, wall));
         }
@@ -119,7 +119,7 @@ impl ServerClock {
         if notable && !state.warned {
             tracing::warn!(
                 skew_seconds = reading.skew.as_secs_f64(),
-                "the local clock differs from the API server's; going by the API server's"
+                "the local clock differs from the API server's; using the API server's"
             );
         } else if !notable && state.warned {
             tracing::warn!("the local clock agrees with the API server's again");
@@ -147,14 +147,14 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(
+    fn compute(
         window: Option<Window>,
         agreed: Option<(Duration, Timestamp)>,
         monotonic: Duration,
         wall: Timestamp,
     ) -> Self {
         let now = window.map_or(wall, |window| {
-            let (earliest, latest) = window.at(monotonic);
+            let (earliest, latest) = window.bounds_at(monotonic);
             let latest = latest.max(earliest);
             let carried = match agreed {
                 Some((since, said)) if wall < earliest || wall > latest => {
@@ -196,7 +196,7 @@ impl Window {
     }
 
     /// Returns the bounds, carried forward to a monotonic instant.
-    fn at(&self, monotonic: Duration) -> (Timestamp, Timestamp) {
+    fn bounds_at(&self, monotonic: Duration) -> (Timestamp, Timestamp) {
         let age = |since: Duration| monotonic.saturating_sub(since);
         let (since, earliest) = self.earliest;
         let earliest = plus(earliest, age(since).saturating_sub(drift(age(since))));
@@ -209,8 +209,8 @@ impl Window {
     /// means that the server's clock was set or another server responded.
     fn narrowed(self, newer: Self) -> Self {
         let at = newer.earliest.0;
-        let (earliest, latest) = self.at(at);
-        let (newer_earliest, newer_latest) = newer.at(at);
+        let (earliest, latest) = self.bounds_at(at);
+        let (newer_earliest, newer_latest) = newer.bounds_at(at);
         if earliest > newer_latest || newer_earliest > latest {
             return newer;
         }
@@ -268,7 +268,7 @@ mod tests {
         let window = Some(answer(ms(0)));
         for offset in [-300, 0, 300].map(SignedDuration::from_millis) {
             let wall = server_at(ms(100)) + offset;
-            let reading = Reading::of(window, None, ms(100), wall);
+            let reading = Reading::compute(window, None, ms(100), wall);
             assert_eq!(reading.now, wall);
             assert!(reading.skew.is_zero());
         }
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn without_an_answer_the_local_clock_is_all_there_is() {
-        let reading = Reading::of(None, None, ms(5), SERVER);
+        let reading = Reading::compute(None, None, ms(5), SERVER);
         assert_eq!(reading.now, SERVER);
     }
 
@@ -290,7 +290,7 @@ mod tests {
             SignedDuration::from_secs(-2),
         ] {
             let truth = server_at(ms(250));
-            let reading = Reading::of(window, None, ms(250), truth + offset);
+            let reading = Reading::compute(window, None, ms(250), truth + offset);
             let error = reading.now.duration_since(truth).abs();
             assert!(
                 error < SignedDuration::from_millis(1_020),
@@ -306,7 +306,7 @@ mod tests {
         let window = window.reduce(Window::narrowed);
         let at = ms(60 * 1_137);
         for offset in [HOUR, -HOUR] {
-            let reading = Reading::of(window, None, at, server_at(at) + offset);
+            let reading = Reading::compute(window, None, at, server_at(at) + offset);
             let error = reading.now.duration_since(server_at(at)).abs();
             assert!(
                 error < SignedDuration::from_millis(60),
@@ -321,7 +321,7 @@ mod tests {
         let agreed = Some((ms(1_000), server_at(ms(1_000))));
         for step in [HOUR, -HOUR, SignedDuration::from_secs(3)] {
             let truth = server_at(ms(1_500));
-            let after = Reading::of(window, agreed, ms(1_500), truth + step);
+            let after = Reading::compute(window, agreed, ms(1_500), truth + step);
             assert_eq!((after.now, after.skew), (truth, step));
         }
     }
@@ -330,7 +330,7 @@ mod tests {
     fn server_time_overrides_jump_of_local_clock() {
         let newest = Some(answer(ms(10_000)));
         let agreed = Some((ms(0), server_at(ms(0)) - HOUR));
-        let reading = Reading::of(newest, agreed, ms(10_010), server_at(ms(10_010)) + HOUR);
+        let reading = Reading::compute(newest, agreed, ms(10_010), server_at(ms(10_010)) + HOUR);
         let error = reading.now.duration_since(server_at(ms(10_010))).abs();
         assert!(error < SignedDuration::from_millis(1_020), "off by {error}");
     }
@@ -339,9 +339,9 @@ mod tests {
     fn server_time_advances_regardless_of_local_clock() {
         let window = Some(answer(ms(0)));
         let stuck = SERVER - HOUR;
-        let mut last = Reading::of(window, None, ms(0), stuck).now;
+        let mut last = Reading::compute(window, None, ms(0), stuck).now;
         for minute in 1..30 {
-            let reading = Reading::of(window, None, ms(minute * 60_000), stuck);
+            let reading = Reading::compute(window, None, ms(minute * 60_000), stuck);
             let passed = reading.now.duration_since(last);
             assert!(
                 passed > SignedDuration::from_secs(59),
@@ -372,8 +372,8 @@ mod tests {
             ms(4_000),
             Timestamp::constant(server_at(ms(2_000)).as_second(), 0),
         );
-        let (earliest, latest) = known.narrowed(slow).at(ms(4_000));
-        let (before_earliest, before_latest) = known.at(ms(4_000));
+        let (earliest, latest) = known.narrowed(slow).bounds_at(ms(4_000));
+        let (before_earliest, before_latest) = known.bounds_at(ms(4_000));
         assert!(earliest >= before_earliest && latest <= before_latest);
         assert!((earliest..=latest).contains(&server_at(ms(4_000))));
     }

@@ -62,8 +62,8 @@ impl Task for ClockAlarm {
 
 fn note(component: &str, replica: &str, skew: SignedDuration) -> String {
     format!(
-        "the clock of {component} {replica} is {}. Grants go by the API server's and end on time; set \
-         the node's clock right (NTP), or that of the control plane",
+        "the clock of {component} {replica} is {}. Grants use the API server's clock and expire on \
+         time; correct the clock of the node (NTP), or of the control plane",
         skew_in_words(skew)
     )
 }

@@ -20,7 +20,7 @@ pub struct Kind {
 impl Kind {
     /// Returns the kind of a type.
     #[must_use]
-    pub fn of<K>() -> Self
+    pub fn from_type<K>() -> Self
     where
         K: Resource<DynamicType = ()> + 'static,
     {

@@ -31,7 +31,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Creates the metrics and adds them to a registry, whose prefix is the name of the product.
+    /// Creates the metrics and adds them to a registry, which adds the name of the product as a prefix.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(

@@ -45,7 +45,7 @@ pub enum RuntimeError {
         error: std::io::Error,
     },
     /// A service failed.
-    #[error("failed to go on with task {name}")]
+    #[error("failed to continue task {name}")]
     Task {
         /// The name of the service.
         name: Arc<str>,

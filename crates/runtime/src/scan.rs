@@ -73,7 +73,7 @@ pub async fn get(
         Some(Some(text)) => match decode(resource, &RawObject::with_largest(&text, PAGE_BYTES)) {
             Some(object) => Ok(Some(object)),
             None => Err(CallError::passing(
-                "UnexpectedAnswer",
+                "UnexpectedResponse",
                 format!("{}: it does not decode", what()),
             )),
         },
@@ -112,7 +112,7 @@ pub async fn scan(
         .await?;
         let Some(text) = text else {
             if limit == 1 {
-                let message = format!("{}: one is larger than any may be", what());
+                let message = format!("{}: an object exceeds the maximum size", what());
                 return Err(CallError::passing("TooLarge", message));
             }
             limit = (limit / 8).max(1);
@@ -126,14 +126,18 @@ pub async fn scan(
                 Piece::Object(object) => match decode(resource, &object) {
                     Some(object) => visit(object),
                     None => {
-                        tracing::warn!(kind = resource.kind, "passed over what does not decode");
+                        tracing::warn!(
+                            kind = resource.kind,
+                            "skipped an object that does not \
+                            decode"
+                        );
                     }
                 },
                 Piece::Around(text) => end = Some(raw::list_end(&text)),
             }
         }
         let unexpected =
-            |error: &str| CallError::passing("UnexpectedAnswer", format!("{}: {error}", what()));
+            |error: &str| CallError::passing("UnexpectedResponse", format!("{}: {error}", what()));
         let end = end.ok_or_else(|| unexpected("the list ends early"))?;
         let end = end.map_err(|error| unexpected(&raw::without_content(&error)))?;
         next = end.next();
@@ -156,7 +160,7 @@ async fn bounded(client: &Client, request: http::Request<Vec<u8>>) -> kube::Resu
         return Ok(Some(body));
     }
     let told: Status = serde_json::from_slice(&body).unwrap_or_else(|_| {
-        Status::failure("the answer does not decode", "").with_code(status.as_u16())
+        Status::failure("the response does not decode", "").with_code(status.as_u16())
     });
     Err(kube::Error::Api(Box::new(told)))
 }

@@ -91,9 +91,9 @@ impl SecretCell {
             }
             let Some(mut secret) = found else {
                 bail!(
-                    "Secret {name} is missing, and this process may not create Secrets: make an empty \
-                     one, by upgrading the release, by applying deploy/rbac, or with `kubectl create \
-                     secret generic {name} --namespace {}`",
+                    "Secret {name} is missing, and this process may not create Secrets: create an \
+                     empty one, by upgrading the release, by applying deploy/rbac, or with \
+                     `kubectl create secret generic {name} --namespace {}`",
                     self.namespace
                 );
             };
@@ -106,13 +106,12 @@ impl SecretCell {
             self.put_in(&mut secret, fresh()?);
             made = self.put(secret, Timestamp::now()).await?;
         }
-        bail!(
-            "gave up after {ATTEMPTS} attempts: Secret {name} is emptied again and again by another client"
-        )
+        bail!("gave up after {ATTEMPTS} attempts: another client repeatedly empties Secret {name}")
     }
 
     /// Creates the Secret by server-side apply, which names its object, so that the required right is
     /// limited to this Secret. Entries that another process has written in between remain.
+    /// See <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources>.
     async fn make_empty(&self) -> anyhow::Result<()> {
         let empty = Patch::Apply(json!({
             "apiVersion": "v1",
@@ -122,7 +121,7 @@ impl SecretCell {
         let apply = PatchParams::apply("oz-keys").force();
         let made = self.secrets.patch(self.name, &apply, &empty);
         made.await
-            .with_context(|| format!("failed to make Secret {} again", self.name))?;
+            .with_context(|| format!("failed to create Secret {} again", self.name))?;
         Ok(())
     }
 
@@ -201,7 +200,7 @@ impl SecretCell {
     #[must_use]
     pub fn watch(&self) -> Retried<Secret> {
         let resource = ApiResource::erase::<Secret>(&());
-        let this = Selection::named(self.name);
+        let this = Selection::with_name(self.name);
         guarded_watch(&self.client, &resource, Some(&self.namespace), this).0
     }
 }

@@ -21,7 +21,7 @@ pub fn shutdown_on_signal() -> std::io::Result<CancellationToken> {
             }
         };
         next().await;
-        tracing::info!("shutting down; a second signal ends at once");
+        tracing::info!("shutting down; a second signal terminates at once");
         shutdown.cancel();
         next().await;
         std::process::exit(130);

@@ -26,6 +26,11 @@ END
 
 ip link set lo up
 echo 1 >/proc/sys/net/ipv4/ip_forward
+# Nobody else has an address of the bridge, and a search for one would delay the first pod.
+if [ -e /proc/sys/net/ipv6/conf/default/accept_dad ]; then
+    echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
+    echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+fi
 touch "$1/ready"
 while :; do
     sleep 86400 &

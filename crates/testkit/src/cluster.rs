@@ -111,7 +111,7 @@ impl Cluster {
     async fn start_once(tools: &Tools, options: &ClusterOptions) -> Result<Self> {
         let began = Instant::now();
         let directory = match &options.directory {
-            Some(path) => StateDirectory::at(path)?,
+            Some(path) => StateDirectory::create(path)?,
             None => StateDirectory::temporary()?,
         };
         let path = directory.path().to_owned();
@@ -248,6 +248,28 @@ impl Cluster {
             .with_context(|| format!("failed to import the image in {}", archive.display()))
     }
 
+    /// Calls `action` in a thread in the network of the cluster's real node. A socket that it makes belongs to the
+    /// node, and stays there: pods reach it at an address of the node.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the node is not one of the testkit's, when this process is not root, and as `action`.
+    pub fn within_node_network<T: Send>(
+        &self,
+        action: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
+        crate::node::within(&self.directory, action)
+    }
+
+    /// Returns a command that runs `program` of this machine in the network of the cluster's real node.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the node is not one of the testkit's.
+    pub fn node_network_command(&self, program: &str) -> Result<Command> {
+        crate::node::command(&self.directory, program)
+    }
+
     /// Returns the URL of the API server, for example `https://127.0.0.1:24680`.
     #[must_use]
     pub fn server_url(&self) -> &str {
@@ -285,8 +307,8 @@ impl Cluster {
         self.facts.started
     }
 
-    /// Returns the path of the kubeconfig of one of [`USERS`], or of a user for whom
-    /// [`issue_kubeconfig`](Self::issue_kubeconfig) was called.
+    /// Returns the path of the kubeconfig of one of [`USERS`], or of a user after a call of
+    /// [`issue_kubeconfig`](Self::issue_kubeconfig).
     #[must_use]
     pub fn kubeconfig(&self, user: &str) -> PathBuf {
         self.directory.join("kubeconfigs").join(file_name(user))

@@ -2,6 +2,7 @@
 //! no container runtime is required. An archive is an OCI image layout and a `docker save` in one,
 //! so that every program that loads images loads it. Times are zero and owners are root: the bytes
 //! depend only on the files and the settings.
+//! See <https://github.com/opencontainers/image-spec/blob/main/image-layout.md>.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -35,8 +36,8 @@ pub struct ImageArchive {
 }
 
 impl Image {
-    /// Creates an image without files, whose containers run `command`. A `name` with a tag other
-    /// than `latest` is never pulled.
+    /// Creates an image without files, for containers that run `command`. A `name` with a tag other than `latest` is
+    /// never pulled.
     #[must_use]
     pub fn new(name: &str, command: &[&str]) -> Self {
         Self {

@@ -21,7 +21,8 @@
 //! program does not reach the client, who sees an internal error that names it and exits with 1;
 //! and the end of standard input does not reach the program, so one that reads to the end hangs. A
 //! real node is a kubelet, kube-proxy and containerd in their own namespaces: pods reach Services.
-//! There is no DNS, and this machine reaches pods by address only.
+//! Pods have [`NAME_SERVER`], where no server listens unless a test starts one, and this machine reaches pods by address
+//! only.
 //!
 //! `CLUSTER` chooses the cluster: unset for a new one, `current` for that of the user's kubeconfig,
 //! `up` for that of `cargo xtask cluster up`. `KUBEBUILDER_ASSETS` may name a directory with etcd and
@@ -62,9 +63,11 @@ pub use files::{cache_directory, development_directory};
 pub use image::{Image, ImageArchive, compress};
 pub use memory::MemoryLimit;
 pub use namespace::{TestNamespace, dump_objects, with_namespace};
-pub use node::Node;
+pub use node::{NAME_SERVER, Node};
 pub use ports::free_address;
-pub use process::{PROGRAMS, Process, cargo_binary, cargo_example, libfaketime, shift_clock};
+pub use process::{
+    PROGRAMS, Process, cargo_binary, cargo_example, libfaketime, resident_memory, shift_clock,
+};
 pub use profile::{PROFILE, Wait};
 pub use python::Python;
 pub use repository::{EXAMPLES, example_values, examples, repository};

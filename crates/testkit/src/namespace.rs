@@ -130,7 +130,7 @@ pub async fn with_namespace<T>(
 async fn write_dump(client: &Client, namespace: &str) {
     let dump = dump_objects(client, namespace).await;
     let text = dump.map_or_else(|error| format!("{error:#}"), |lines| lines.join("\n"));
-    crate::compile::say(&format!("what was in namespace {namespace}:\n{text}"));
+    crate::compile::say(&format!("objects in namespace {namespace}:\n{text}"));
 }
 
 /// Returns one line of JSON for each pod, workload, role, role binding, network policy, event and

@@ -195,7 +195,7 @@ impl Event {
         }
         // An impersonated request uses the rights of the impersonated user.
         let Some(whom) = &self.impersonated_user else {
-            return self.of(account);
+            return self.uses_by_account(account);
         };
         let own = account.split(':').next().unwrap_or_default();
         let one = |kind: &str, name: &str, used_in| Use {
@@ -216,7 +216,11 @@ impl Event {
                 UsedIn::Other
             };
             let mut uses = vec![one("serviceaccounts", name, used_in)];
-            uses.extend(acting.map(|acting| self.of(acting)).unwrap_or_default());
+            uses.extend(
+                acting
+                    .map(|acting| self.uses_by_account(acting))
+                    .unwrap_or_default(),
+            );
             return uses;
         }
         let groups = whom.groups.iter().map(|group| ("groups", group));
@@ -227,7 +231,7 @@ impl Event {
     }
 
     /// Returns the permissions that the request requires of this account.
-    fn of(&self, account: &str) -> Vec<Use> {
+    fn uses_by_account(&self, account: &str) -> Vec<Use> {
         let (Some(object), Some((own, _))) = (&self.object_ref, account.split_once(':')) else {
             return Vec::new();
         };

@@ -134,6 +134,7 @@ pub(crate) fn service_account_keys() -> Result<(String, String)> {
 }
 
 /// Returns the textual encoding of RFC 7468.
+/// See <https://www.rfc-editor.org/rfc/rfc7468#section-2>.
 pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let mut pem = format!("-----BEGIN {label}-----\n");

@@ -14,14 +14,26 @@ use crate::spawn::{Running, spawn};
 use crate::system::Signal;
 use crate::wait::eventually;
 
-/// A running program whose output is written to files. It is killed on drop, with all processes in
-/// its process group, and ends with this process in any case.
+/// A running program with its output in files. It is killed on drop, with all processes in its process group, and ends
+/// with this process in any case.
 #[derive(Debug)]
 pub struct Process {
     name: String,
     running: Running,
     stdout: PathBuf,
     stderr: PathBuf,
+}
+
+/// Returns the resident memory of a process, in KiB.
+///
+/// # Errors
+///
+/// Fails when there is no such process.
+pub fn resident_memory(pid: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next());
+    Ok(kibibytes.context("no VmRSS")?.parse()?)
 }
 
 impl Process {

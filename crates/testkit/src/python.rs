@@ -42,6 +42,12 @@ impl Python {
         Ok(Some(Self { packages }))
     }
 
+    /// Returns the directory of the packages.
+    #[must_use]
+    pub fn packages(&self) -> &Path {
+        &self.packages
+    }
+
     /// Returns a command that runs a program.
     #[must_use]
     pub fn command(&self, program: &Path) -> Command {

@@ -1,8 +1,7 @@
 //! The directory of one cluster, and its owner.
 //!
-//! The owner holds a lock on a file inside as long as it runs; the kernel frees the lock in any
-//! case when the owner ends. A directory whose lock is free belongs to a dead owner and may be
-//! removed.
+//! The owner holds a lock on a file inside as long as it runs; the kernel releases the lock in any case when the owner
+//! ends. A directory with a released lock belongs to a dead owner and may be removed.
 
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
@@ -43,7 +42,7 @@ impl StateDirectory {
     /// # Errors
     ///
     /// Fails when a living process owns it.
-    pub(crate) fn at(path: &Path) -> Result<Self> {
+    pub(crate) fn create(path: &Path) -> Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         if is_owned(path) {
             bail!(
@@ -102,8 +101,8 @@ pub fn owner(path: &Path) -> Option<u32> {
     is_owned(path).then_some(pid)
 }
 
-/// Ends the cluster whose state directory is `path`: requests its owner to end, waits until it has
-/// ended, and removes the remaining files. A missing cluster is not an error.
+/// Ends the cluster with the state directory `path`: requests its owner to end, waits until it has ended, and removes
+/// the remaining files. A missing cluster is not an error.
 ///
 /// # Errors
 ///
@@ -137,8 +136,8 @@ pub(crate) fn remove(path: &Path) -> Result<()> {
         .with_context(|| format!("failed to remove {}", path.display()))
 }
 
-/// Removes the state directories in `directory` whose owners are dead. A directory that cannot be
-/// read or removed belongs to another user and stays.
+/// Removes the state directories of dead owners in `directory`. A directory that cannot be read or removed belongs to
+/// another user and stays.
 fn sweep(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;

@@ -1,7 +1,7 @@
 //! A certificate's subject with several organisations, which is how Kubernetes reads several groups
 //! from a client certificate. rcgen's distinguished name holds one value per attribute, so the
 //! subject is replaced in what rcgen signed, and that is signed again. The encoding is DER
-//! (ITU-T X.690), the structure RFC 5280 section 4.1.
+//! (ITU-T X.690), the structure [RFC 5280 section 4.1](https://www.rfc-editor.org/rfc/rfc5280#section-4.1).
 
 use anyhow::{Context as _, Result, bail};
 use rcgen::{KeyPair, SigningKey as _};

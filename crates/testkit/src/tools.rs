@@ -17,7 +17,7 @@ pub const KUBERNETES_VERSION: &str = "1.35.4";
 const KWOK_VERSION: &str = "0.8.0";
 const HELM_VERSION: &str = "3.22.0";
 const KUBECONFORM_VERSION: &str = "0.8.0";
-const OPA_VERSION: &str = "1.9.0";
+const OPA_VERSION: &str = "1.22.4";
 const AGE_VERSION: &str = "1.3.2";
 /// The version of the Kubernetes libraries: that of the cluster.
 const STAGING_VERSION: &str = "0.35.4";
@@ -58,6 +58,8 @@ pub enum Tool {
     WsStream,
     /// A program with client-go, with which the gate is tested.
     ClientGo,
+    /// A client of HTTPS in Go, with which the proxies of harness runs are tested and measured.
+    RunClient,
 }
 
 impl Tool {
@@ -105,6 +107,7 @@ impl Tool {
             Self::Age => "age",
             Self::WsStream => "wsstream",
             Self::ClientGo => "client-go",
+            Self::RunClient => "run-client",
         }
     }
 
@@ -118,7 +121,9 @@ impl Tool {
             Self::Opa => "github.com/open-policy-agent/opa".into(),
             Self::Kubectl130 | Self::Kubectl132 => "k8s.io/kubernetes/cmd/kubectl".into(),
             Self::Age => "filippo.io/age/cmd/age".into(),
-            Self::WsStream | Self::ClientGo => format!("oz/hack/tools/{}", self.name()),
+            Self::WsStream | Self::ClientGo | Self::RunClient => {
+                format!("oz/hack/tools/{}", self.name())
+            }
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -136,6 +141,7 @@ impl Tool {
             Self::Age => &AGE,
             Self::WsStream => &WSSTREAM,
             Self::ClientGo => &CLIENT_GO,
+            Self::RunClient => &RUN_CLIENT,
             _ => &KUBERNETES,
         }
     }
@@ -246,7 +252,7 @@ static AGE: Module = Module {
     variables: &[],
 };
 
-/// A program of this project, with Kubernetes libraries.
+/// A program of this project; those but the last use libraries of Kubernetes.
 macro_rules! program {
     ($name:literal, $packages:literal, $takes:literal) => {
         Module {
@@ -268,9 +274,10 @@ macro_rules! program {
 
 static WSSTREAM: Module = program!("wsstream", 250, "half a minute");
 static CLIENT_GO: Module = program!("client-go", 600, "about a minute");
+static RUN_CLIENT: Module = program!("run-client", 130, "half a minute");
 
 /// All modules, in the order in which they are compiled.
-const MODULES: [&Module; 10] = [
+const MODULES: [&Module; 11] = [
     &KUBERNETES,
     &KWOK,
     &HELM,
@@ -281,6 +288,7 @@ const MODULES: [&Module; 10] = [
     &AGE,
     &WSSTREAM,
     &CLIENT_GO,
+    &RUN_CLIENT,
 ];
 
 /// The paths of programs that exist and match the pinned versions.

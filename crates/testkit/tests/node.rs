@@ -28,7 +28,7 @@ struct Traces {
 }
 
 impl Traces {
-    fn of(cluster: &Cluster) -> Result<Self> {
+    fn from_cluster(cluster: &Cluster) -> Result<Self> {
         let directory = cluster.state_dir().to_owned();
         let kubelet = std::fs::read(directory.join("node/kubelet.json"))?;
         let kubelet: Value = serde_json::from_slice(&kubelet)?;
@@ -135,8 +135,8 @@ async fn two_run_side_by_side_and_a_dropped_one_leaves_nothing() -> Result<()> {
     }
     let (first, second) = tokio::try_join!(start(), start())?;
     tokio::try_join!(run_a_pod(&first), run_a_pod(&second))?;
-    let traces = Traces::of(&first)?;
-    assert_ne!(traces.device, Traces::of(&second)?.device);
+    let traces = Traces::from_cluster(&first)?;
+    assert_ne!(traces.device, Traces::from_cluster(&second)?.device);
     // unshare, its first process, nsenter and containerd, nsenter and the kubelet, and for each of
     // two containers a process and its child; and the shim.
     assert!(traces.processes().len() >= 9, "{:#?}", traces.processes());
@@ -159,7 +159,7 @@ async fn own_a_node_until_killed() -> Result<()> {
     };
     let cluster = start().await?;
     run_a_pod(&cluster).await?;
-    let traces = Traces::of(&cluster)?;
+    let traces = Traces::from_cluster(&cluster)?;
     let facts = json!({
         "directory": traces.directory,
         "device": traces.device,

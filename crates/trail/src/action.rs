@@ -88,7 +88,8 @@ pub enum Action {
     /// A session ended without termination by oz.
     SessionEnded,
     /// oz ended a session.
-    SessionCut,
+    #[serde(alias = "SessionCut")]
+    SessionTerminated,
     /// The recording of a session is complete. The details name the session, the number of parts and the head of their
     /// chain, with which stored parts are compared; and, if it is encrypted, the recipients (`encryptedTo`).
     SessionRecorded,
@@ -99,8 +100,9 @@ pub enum Action {
     /// A viewer began to watch an open session (reason `Began`), or stopped (`Ended`). The details name the session and
     /// the start.
     SessionWatched,
-    /// The gate stopped the traffic of a session that has too few viewers (reason `Held`), or resumed it (`Resumed`).
-    SessionHeld,
+    /// The gate stopped the traffic of a session that has too few viewers (reason `Paused`), or resumed it (`Resumed`).
+    #[serde(alias = "SessionHeld")]
+    SessionPaused,
     /// The webhook created or replaced its certificate authority.
     CertificateRotated,
     /// A key that signs audit records or seals objects was replaced or created, or the operator vouched for a writer's
@@ -120,7 +122,8 @@ pub enum Action {
     EnforcementLifted,
     /// The webhook denied a Role of another author that gives the rights of a grant, or could not check whether it does
     /// (decision Note). The details name the Role.
-    RightCopied,
+    #[serde(alias = "RightCopied")]
+    GrantCopied,
     /// A user created, changed or deleted the ConfigMap of a Rego policy or an access policy, or created or changed a
     /// broker policy, or the webhook denied it. The details contain the digests before and after.
     PolicyChanged,
@@ -129,17 +132,40 @@ pub enum Action {
     /// A harness run is confined and may start. The record contains the requester, and the template, the policies and
     /// the workspace as digests and UIDs.
     RunStarted,
-    /// A harness run is over, and no part of it runs any more. The details name its phase.
+    /// A harness run has ended, and no part of it is active. The details name its phase.
     RunEnded,
     /// Other NetworkPolicies allow the pods of a harness run, or the pods that fill a workspace, more connections than
     /// oz allows. The details name these policies.
     IsolationLost,
-    /// The broker denied a pod's call for a harness run that the pod does not belong to, or that is over. The user is
-    /// the pod's service account.
+    /// The broker denied a pod's call for a harness run that the pod does not belong to, or that has ended. The user
+    /// is the pod's service account.
     RunRefused,
+    /// The broker lent a credential to the proxy of a harness run for at most five minutes, or the operator had the
+    /// kubelet deliver it to the agent. The details name the credential, the host, the policy, the Secret and its version.
+    CredentialLent,
+    /// The broker did not lend a credential to the proxy of a harness run.
+    CredentialRefused,
+    /// The proxy of a harness run connected to a host that a policy grants. Recorded at the first connection, and then
+    /// counted for each minute.
+    EgressAllowed,
+    /// The proxy of a harness run refused a connection, a request or a name. Recorded at the first refusal, and then
+    /// counted for each minute. The details name host, port and reason.
+    EgressRefused,
 }
 
 impl Action {
+    /// Returns the former name of a renamed action, which records from before the renaming contain
+    /// (docs/reference/renamed.md). The digests of these records cover it.
+    #[must_use]
+    pub fn former_name(self) -> Option<&'static str> {
+        match self {
+            Self::SessionTerminated => Some("SessionCut"),
+            Self::SessionPaused => Some("SessionHeld"),
+            Self::GrantCopied => Some("RightCopied"),
+            _ => None,
+        }
+    }
+
     /// Checks whether an operation continues only after this record is in every place that holds the trail.
     #[must_use]
     pub fn is_gate(self) -> bool {
@@ -156,6 +182,7 @@ impl Action {
                 | Self::TrailShortened
                 | Self::EvidenceSealed
                 | Self::RunStarted
+                | Self::CredentialLent
         )
     }
 
@@ -173,12 +200,16 @@ impl Action {
             | Self::BreakGlassOpened
             | Self::EntitlementsAttested
             | Self::RecordingPlayed
+            | Self::CredentialLent
+            | Self::EgressAllowed
             | Self::SessionOpened => &[Decision::Allow],
             Self::RequestDenied
             | Self::ApprovalDenied
             | Self::ApprovalRefused
             | Self::ReviewRefused
             | Self::SessionRefused
+            | Self::CredentialRefused
+            | Self::EgressRefused
             | Self::RunRefused => &[Decision::Deny],
             Self::TemplateChanged
             | Self::PolicyChanged
@@ -186,7 +217,7 @@ impl Action {
             | Self::AccessLocked
             | Self::EnforcementLifted => &[Decision::Allow, Decision::Deny],
             Self::SessionWatched => &[Decision::Allow, Decision::End],
-            Self::RightCopied => &[Decision::Deny, Decision::Note],
+            Self::GrantCopied => &[Decision::Deny, Decision::Note],
             Self::RequestDeleted | Self::ApprovalWithdrawn | Self::AccessUnlocked => {
                 &[Decision::End, Decision::Deny]
             }
@@ -194,7 +225,7 @@ impl Action {
             | Self::AccessRevoked
             | Self::ApprovalTimedOut
             | Self::SessionEnded
-            | Self::SessionCut
+            | Self::SessionTerminated
             | Self::RunEnded => &[Decision::End],
             Self::DriftDetected => &[Decision::End, Decision::Note],
             Self::WriterStarted
@@ -208,7 +239,7 @@ impl Action {
             | Self::ForeignAccess
             | Self::SessionRecorded
             | Self::SessionUnrecorded
-            | Self::SessionHeld
+            | Self::SessionPaused
             | Self::IsolationLost
             | Self::CanaryFailed => &[Decision::Note],
         }
@@ -240,14 +271,18 @@ impl Action {
             | Self::CertificateRotated
             | Self::WebhookRepaired
             | Self::EnforcementLifted
-            | Self::RightCopied => "webhook",
-            Self::RunRefused => "broker",
+            | Self::GrantCopied => "webhook",
+            Self::CredentialLent => "broker, operator",
+            Self::RunRefused
+            | Self::CredentialRefused
+            | Self::EgressAllowed
+            | Self::EgressRefused => "broker",
             Self::SessionRecorded
             | Self::SessionUnrecorded
             | Self::RecordingPlayed
             | Self::SessionWatched
-            | Self::SessionHeld => "gate",
-            Self::SessionEnded | Self::SessionCut => "operator, gate",
+            | Self::SessionPaused => "gate",
+            Self::SessionEnded | Self::SessionTerminated => "operator, gate",
             Self::KeyRotated => "operator, webhook, gate",
             Self::AccessGranted
             | Self::EmergencyGranted

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Link, Record};
 use oz_api::kind::{Family, Kind, Role};
 
-/// What happened, and its place in the chain of who wrote it. Cannot be changed.
+/// The audit record, and its place in the chain of its writer. Cannot be changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "crds.wizardofoz.co",
@@ -23,26 +23,27 @@ use oz_api::kind::{Family, Kind, Role};
     derive = "PartialEq",
     derive = "Default",
     shortname = "oza",
-    doc = "One record of who did what with oz. Written by oz alone; `ozctl audit verify` tells whether any is missing or changed.",
+    doc = "One audit record of oz. Only oz writes it; `ozctl audit verify` checks whether any is \
+        missing or changed.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
     validation = Rule::new(SPEC_IS_IMMUTABLE).message(AUDIT_IS_IMMUTABLE).field_path(".spec"),
-    printcolumn = r#"{"name":"Time", "type":"string", "jsonPath":".spec.time", "description":"When it was decided"}"#,
-    printcolumn = r#"{"name":"User", "type":"string", "jsonPath":".spec.user.user", "description":"Who"}"#,
-    printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.action", "description":"What happened"}"#,
-    printcolumn = r#"{"name":"Decision", "type":"string", "jsonPath":".spec.decision", "description":"Whether it was allowed"}"#,
-    printcolumn = r#"{"name":"Reason", "type":"string", "jsonPath":".spec.reason", "description":"Why"}"#,
-    printcolumn = r#"{"name":"Namespace", "type":"string", "jsonPath":".spec.request.namespace", "description":"Where"}"#,
-    printcolumn = r#"{"name":"Pod", "type":"string", "jsonPath":".spec.pod.name", "description":"Which pod"}"#,
-    printcolumn = r#"{"name":"Request", "type":"string", "jsonPath":".spec.request.name", "description":"By which request", "priority":1}"#,
-    printcolumn = r#"{"name":"Writer", "type":"string", "jsonPath":".spec.component", "description":"Which process wrote it", "priority":1}"#,
-    printcolumn = r#"{"name":"Message", "type":"string", "jsonPath":".spec.message", "description":"What happened, in a sentence", "priority":1}"#
+    printcolumn = r#"{"name":"Time", "type":"string", "jsonPath":".spec.time", "description":"Time of the decision"}"#,
+    printcolumn = r#"{"name":"User", "type":"string", "jsonPath":".spec.user.user", "description":"User"}"#,
+    printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.action", "description":"Action"}"#,
+    printcolumn = r#"{"name":"Decision", "type":"string", "jsonPath":".spec.decision", "description":"Decision about the action"}"#,
+    printcolumn = r#"{"name":"Reason", "type":"string", "jsonPath":".spec.reason", "description":"Reason of the decision"}"#,
+    printcolumn = r#"{"name":"Namespace", "type":"string", "jsonPath":".spec.request.namespace", "description":"Namespace of the request"}"#,
+    printcolumn = r#"{"name":"Pod", "type":"string", "jsonPath":".spec.pod.name", "description":"Pod"}"#,
+    printcolumn = r#"{"name":"Request", "type":"string", "jsonPath":".spec.request.name", "description":"Request", "priority":1}"#,
+    printcolumn = r#"{"name":"Writer", "type":"string", "jsonPath":".spec.component", "description":"Process that wrote the record", "priority":1}"#,
+    printcolumn = r#"{"name":"Message", "type":"string", "jsonPath":".spec.message", "description":"Description of the event", "priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AuditEventSpec {
-    /// Its place in the chain.
+    /// Place in the chain.
     #[serde(flatten)]
     pub link: Link,
-    /// What it says.
+    /// Content of the record.
     #[serde(flatten)]
     pub record: Record,
 }

@@ -28,27 +28,27 @@ pub const DECIDED_AT: &str = "decidedAt";
 /// is that late; a clock that was set back differs by more.
 const BEHIND: SignedDuration = SignedDuration::from_secs(65);
 
-/// What ties a record to the one before it.
+/// The place of a record in the chain of its writer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Link {
-    /// Who wrote it.
+    /// Writer of the record.
     #[serde(flatten)]
     pub writer: Writer,
-    /// Place in the chain, from 1.
+    /// Sequence number in the chain, from 1.
     #[schemars(with = "i64")]
     pub seq: u64,
-    /// Digest of the record before it; empty for the first.
+    /// Digest of the previous record; empty for the first.
     #[serde(default)]
     pub prev: String,
-    /// Time of the record before it: what is missing can be told to be old enough to be gone.
+    /// Time of the previous record, which shows whether a missing record is older than the retention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub prev_time: Option<Timestamp>,
     /// `sha256:` and the digest of this record, without this field and the signature.
     #[serde(default)]
     pub digest: String,
-    /// KEY:SIGNATURE of the digest, on the first record of a chain and on some of the others.
+    /// KEY:SIGNATURE of the digest. On the first record of a chain and on some of the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
 }
@@ -71,6 +71,21 @@ impl Entry {
     pub fn value(&self) -> Value {
         // Strings, numbers and timestamps always serialise.
         serde_json::to_value(self).unwrap_or_default()
+    }
+
+    /// Returns the value that was written: with the former name of a renamed action, if the digest of the entry covers
+    /// that name.
+    #[must_use]
+    pub fn written_value(&self) -> Value {
+        let value = self.value();
+        if let Some(name) = self.record.action.former_name() {
+            let mut former = value.clone();
+            former["action"] = Value::from(name);
+            if Self::digest_of(&former) == self.link.digest {
+                return former;
+            }
+        }
+        value
     }
 
     /// Checks the digest and the signature of an entry. A trusted key of the writer must have signed it.

@@ -53,7 +53,7 @@ struct Kind {
     /// The address of an unproven caller: its statements are never counted with those of an API server.
     peer: Option<String>,
     /// UID of the request of a session, by which the operator finds it at the end of the grant, and the way of
-    /// connecting.
+    /// connecting. UID of the run, if the record is about its connections or credentials.
     session: Option<(String, Option<String>)>,
 }
 
@@ -97,8 +97,26 @@ fn is_counted(record: &Record) -> bool {
             | Action::TemplateChanged
             | Action::PolicyChanged
             | Action::RunSubmitted
+            | Action::EgressAllowed
     );
     record.decision == Decision::Deny || asked && record.decision == Decision::Allow
+}
+
+/// Checks whether records of the action are counted by the run that they are about: no run uses up the records of
+/// another.
+fn is_of_run(action: Action) -> bool {
+    matches!(
+        action,
+        Action::EgressAllowed | Action::EgressRefused | Action::CredentialRefused
+    )
+}
+
+/// Returns the number of events that the record stands for.
+fn number(record: &Record) -> u64 {
+    record
+        .repeated
+        .as_ref()
+        .map_or(1, |repeated| repeated.count)
 }
 
 /// Returns a digest of the fields that separate records of one kind. The name in a refusal and the stated reason are
@@ -118,6 +136,8 @@ fn particulars(record: &Record) -> [u8; 32] {
         pod.and_then(|pod| pod.container.as_ref()),
         detail("way"),
         detail("mode"),
+        detail("destination"),
+        detail("credential"),
         detail("commandDigest"),
         detail("reason").filter(|_| allowed),
         detail("before").filter(|_| policy),
@@ -137,12 +157,13 @@ fn particulars(record: &Record) -> [u8; 32] {
 }
 
 impl Kind {
-    fn of(record: &Record) -> Self {
+    fn from_record(record: &Record) -> Self {
         let session = match record.action {
             Action::SessionOpened => {
                 let way = record.details.get("way").cloned();
                 Some((record.request.uid.clone(), way))
             }
+            action if is_of_run(action) => Some((record.request.uid.clone(), None)),
             _ => None,
         };
         Self {
@@ -201,7 +222,7 @@ impl FloodCounter {
         if !is_counted(&record) {
             return Admitted::Write(Box::new(record));
         }
-        let mut kind = Kind::of(&record);
+        let mut kind = Kind::from_record(&record);
         let known = self.kinds.contains_key(&kind);
         if !known && self.kinds.len() >= KINDS {
             if record.decision == Decision::Allow {
@@ -290,7 +311,7 @@ impl Counting {
 
     fn admit(&mut self, record: Record, anybody: bool) -> Admitted {
         let plain = match record.decision {
-            Decision::Deny => PLAIN_REFUSALS,
+            Decision::Deny if record.action != Action::EgressRefused => PLAIN_REFUSALS,
             _ => 1,
         };
         if self.plain < plain {
@@ -306,7 +327,7 @@ impl Counting {
 
     /// Counts a record. `anybody`: together with the records of other users and other reasons.
     fn count(&mut self, record: Record, anybody: bool) {
-        let time = record.time;
+        let (time, number) = (record.time, number(&record));
         let mut sample = format!("{}: {}", record.request.name, record.message);
         if anybody {
             let user = record.user.iter().map(|user| user.user.as_str());
@@ -326,7 +347,7 @@ impl Counting {
             .get_or_insert_with(|| summary_of(record, several, anybody));
         summary.time = summary.time.max(time);
         if let Some(repeated) = &mut summary.repeated {
-            repeated.count += 1;
+            repeated.count += number;
             repeated.first = repeated.first.min(time);
             repeated.last = repeated.last.max(time);
             if repeated.samples.len() < SAMPLES && news {
@@ -365,7 +386,7 @@ fn summary_of(record: Record, several: bool, anybody: bool) -> Record {
             record.decision,
             &record.id,
             "Several",
-            "Many users were refused, for several reasons",
+            "Many users were denied, for several reasons",
         ),
         (false, false) => record,
         (false, true) => {
@@ -375,12 +396,12 @@ fn summary_of(record: Record, several: bool, anybody: bool) -> Record {
                 record.decision,
                 &record.id,
                 &record.reason,
-                "More that differ than are told apart; each is counted",
+                "More kinds of event than can be distinguished; each is counted",
             );
             of.user = record.user;
             of.request.namespace = record.request.namespace;
-            if record.action == Action::SessionOpened {
-                // All are sessions of one grant: the operator finds them by it at its end.
+            if record.action == Action::SessionOpened || is_of_run(record.action) {
+                // All are sessions of one grant, or of one run: the operator finds them by it at its end.
                 of.request.kind = record.request.kind;
                 of.request.name = record.request.name;
                 of.request.uid = record.request.uid;

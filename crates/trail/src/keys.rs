@@ -19,6 +19,7 @@ const VOUCH: &str = "oz-audit-key/v1\n";
 const VOUCH_WRITER: &str = "oz-audit-writer-key/v1\n";
 
 /// An Ed25519 key that signs.
+/// See <https://www.rfc-editor.org/rfc/rfc8032#section-5.1>.
 #[derive(Clone)]
 pub struct AuditKey {
     key: SigningKey,

@@ -66,15 +66,13 @@ impl Query {
         let decision = self
             .decision
             .map(|decision| (labels::AUDIT_DECISION, decision.to_string()));
-        let action = self
-            .action
-            .map(|action| (labels::AUDIT_KIND, action.to_string()));
-        let parts = [user, decision, action];
-        let parts: Vec<String> = parts
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| format!("{key}={value}"))
-            .collect();
+        let action = self.action.map(|action| match action.former_name() {
+            Some(former) => format!("{} in ({action},{former})", labels::AUDIT_KIND),
+            None => format!("{}={action}", labels::AUDIT_KIND),
+        });
+        let equal = [user, decision].into_iter().flatten();
+        let mut parts: Vec<String> = equal.map(|(key, value)| format!("{key}={value}")).collect();
+        parts.extend(action);
         parts.join(",")
     }
 }

@@ -97,7 +97,7 @@ mod tests {
         ConnectionQuota::new(NonZeroU32::new(LIMIT))
     }
 
-    fn at(seconds: i64) -> Timestamp {
+    fn timestamp(seconds: i64) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1_000_000 + seconds)
     }
 
@@ -108,23 +108,23 @@ mod tests {
     #[test]
     fn quota_is_used_up_by_a_burst_and_refills_evenly() {
         let mut quota = quota();
-        assert_eq!(admitted(&mut quota, "mallory", at(0)), 60);
-        assert_eq!(admitted(&mut quota, "mallory", at(1)), 1);
-        assert_eq!(admitted(&mut quota, "mallory", at(31)), 30);
-        assert_eq!(admitted(&mut quota, "mallory", at(1_000)), 60);
+        assert_eq!(admitted(&mut quota, "mallory", timestamp(0)), 60);
+        assert_eq!(admitted(&mut quota, "mallory", timestamp(1)), 1);
+        assert_eq!(admitted(&mut quota, "mallory", timestamp(31)), 30);
+        assert_eq!(admitted(&mut quota, "mallory", timestamp(1_000)), 60);
     }
 
     #[test]
     fn quota_of_a_user_is_untouched_by_others() {
         let mut quota = quota();
-        admitted(&mut quota, "mallory", at(0));
-        assert_eq!(admitted(&mut quota, "alice", at(0)), 60);
+        admitted(&mut quota, "mallory", timestamp(0));
+        assert_eq!(admitted(&mut quota, "alice", timestamp(0)), 60);
     }
 
     #[test]
     fn quota_without_a_limit_admits_all() {
         let mut quota = ConnectionQuota::new(None);
-        assert_eq!(admitted(&mut quota, "alice", at(0)), 1_000);
+        assert_eq!(admitted(&mut quota, "alice", timestamp(0)), 1_000);
         assert!(quota.full_at.is_empty());
     }
 
@@ -132,19 +132,19 @@ mod tests {
     fn users_beyond_the_bound_exceed_the_quota_until_others_are_idle() {
         let mut quota = quota();
         for number in 0..USERS {
-            assert!(quota.admit(&number.to_string(), at(0)));
+            assert!(quota.admit(&number.to_string(), timestamp(0)));
         }
-        assert!(!quota.admit("one more", at(0)));
-        assert!(quota.admit("7", at(0)));
-        assert!(quota.admit("one more", at(60)));
+        assert!(!quota.admit("one more", timestamp(0)));
+        assert!(quota.admit("7", timestamp(0)));
+        assert!(quota.admit("one more", timestamp(60)));
         assert!(quota.full_at.len() <= USERS);
     }
 
     #[test]
     fn clock_that_is_set_back_costs_a_minute_at_most() {
         let mut quota = quota();
-        assert_eq!(admitted(&mut quota, "alice", at(100_000)), 60);
-        assert_eq!(admitted(&mut quota, "alice", at(0)), 0);
-        assert_eq!(admitted(&mut quota, "alice", at(60)), 60);
+        assert_eq!(admitted(&mut quota, "alice", timestamp(100_000)), 60);
+        assert_eq!(admitted(&mut quota, "alice", timestamp(0)), 0);
+        assert_eq!(admitted(&mut quota, "alice", timestamp(60)), 60);
     }
 }

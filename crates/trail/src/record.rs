@@ -24,78 +24,78 @@ const MANY: usize = 64;
 /// The number of samples in a record that stands for several events.
 pub(super) const SAMPLES: usize = 3;
 
-/// A fact about access: who, what, where, until when, and how it was decided.
+/// An event of access: user, object, time and decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Hash of the action and the UID of what it is about: equal for the same fact.
+    /// Identifier of the event, equal for the same event: hash of the action and the UID of its object.
     pub id: String,
-    /// When it was decided, by the API server's clock.
+    /// Time of the decision, by the clock of the API server.
     #[schemars(schema_with = "timestamp")]
     pub time: Timestamp,
-    /// What happened.
+    /// Action that is recorded.
     pub action: Action,
-    /// Whether it was allowed.
+    /// Decision about the action: Allow, Deny, End or Note.
     pub decision: Decision,
-    /// Why, in CamelCase from a bounded vocabulary.
+    /// Reason for the decision, in CamelCase.
     pub reason: String,
-    /// One sentence for people.
+    /// Description of the event for users.
     pub message: String,
-    /// The person, as the API server authenticated them; absent when nobody could be verified.
+    /// User, as the API server authenticated them. Unset if no user is verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Requester>,
-    /// The request it is about.
+    /// Request or other object of the event.
     #[serde(default, skip_serializing_if = "RequestRef::is_empty")]
     pub request: RequestRef,
-    /// Template that the request names.
+    /// Name of the template of the request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub template: String,
-    /// Digest of the template's spec at the grant, `sha256:` and hexadecimal.
+    /// Digest of the template's spec at the time of the grant, `sha256:` and hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_digest: Option<String>,
-    /// The pod that access was given to.
+    /// Pod to which access is granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
-    /// When the access ends or was to end.
+    /// Expiry of the access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub until: Option<Timestamp>,
-    /// Whatever else is worth keeping, such as the reason that the requester gave.
+    /// Additional values, such as the reason of the requester; at most 64.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, String>,
-    /// How often it happened, if this stands for several.
+    /// Number and time of the events, if the record is a summary of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeated: Option<Repeated>,
 }
 
-/// Several facts of one kind in one record.
+/// A summary of several events of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Repeated {
-    /// How many.
+    /// Number of events.
     #[schemars(with = "i64")]
     pub count: u64,
-    /// When the first of them was.
+    /// Time of the first event.
     #[schemars(schema_with = "timestamp")]
     pub first: Timestamp,
-    /// When the last of them was.
+    /// Time of the last event.
     #[schemars(schema_with = "timestamp")]
     pub last: Timestamp,
-    /// What a few of them were about.
+    /// Objects of some of the events, at most 3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<String>,
 }
 
-/// An access request.
+/// Reference to a request or another object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestRef {
     /// Kind, such as `ExecAccessRequest`.
     pub kind: String,
-    /// Namespace.
+    /// Namespace; empty for a cluster-scoped object.
     pub namespace: String,
-    /// Name; at admission of a `generateName` object that prefix.
+    /// Name; at the admission of an object with `generateName`, the prefix.
     pub name: String,
-    /// UID; empty at admission, where the API server has not given one yet.
+    /// UID; empty at admission, before the API server has assigned it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
 }
@@ -140,14 +140,14 @@ impl RequestRef {
     }
 }
 
-/// A pod, by name and UID: a pod that comes back under the same name is another pod.
+/// Reference to a pod by name and UID, so that it does not refer to a later pod of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PodRef {
     /// Name.
     pub name: String,
     /// UID.
     pub uid: String,
-    /// Container, when access is for one only.
+    /// Container, if access is for one only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
 }

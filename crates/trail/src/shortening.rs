@@ -52,9 +52,9 @@ impl Shortening {
                 ),
             ),
             Self::Asked(order) => (
-                "Asked",
+                "Requested",
                 format!(
-                    "AuditEvents from before {before} are deleted, as {} asks",
+                    "AuditEvents from before {before} are deleted, as {} requests",
                     if order.by.is_empty() {
                         "somebody"
                     } else {
@@ -81,7 +81,7 @@ impl Shortening {
 
     /// Returns the time before which the trail is shortened, if the record states one and its writer may shorten the
     /// trail.
-    pub(super) fn of(component: &str, record: &Record) -> Option<Timestamp> {
+    pub(super) fn cutoff(component: &str, record: &Record) -> Option<Timestamp> {
         if record.action != Action::TrailShortened || component != names::OPERATOR {
             return None;
         }

@@ -4,17 +4,17 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who writes a chain.
+/// The writer of a chain.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub struct Writer {
-    /// The process, such as `oz-operator`.
+    /// Component that writes the chain, such as `oz-operator`.
     pub component: String,
-    /// Which of its replicas.
+    /// Replica of the component.
     pub replica: String,
-    /// Which of its starts; later ones sort after earlier ones.
+    /// Start of the replica; later starts sort after earlier ones.
     pub chain: String,
 }
 

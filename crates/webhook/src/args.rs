@@ -17,11 +17,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
 
-    /// Where to serve the hooks, as IP:PORT or :PORT.
+    /// Address of the hooks, as IP:PORT or :PORT.
     #[arg(long, default_value = ":9443", value_name = "ADDRESS")]
     pub(crate) listen: Address,
 
-    /// Where to serve /healthz, /readyz and /metrics, as IP:PORT or :PORT; 0 for nowhere.
+    /// Address of /healthz, /readyz and /metrics, as IP:PORT or :PORT; 0 for none.
     #[arg(long, default_value = ":8081", value_name = "ADDRESS")]
     pub(crate) health_probe_bind_address: Address,
 }
@@ -34,7 +34,9 @@ pub(crate) fn endpoint(config: &OzConfiguration, namespace: &str, port: u16) -> 
             None => url.clone(),
         }),
         None => Endpoint::Service {
-            name: config.installation.of(Component::Webhook.name()),
+            name: config
+                .installation
+                .component_name(Component::Webhook.name()),
             namespace: namespace.to_owned(),
             port: config.webhook.service.port.get(),
         },

@@ -32,7 +32,7 @@ impl Attributed {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "oz_audit_unproven_records",
-            "Records of reviews that came from callers not known to be API servers",
+            "Audit records of reviews from callers that are not known to be API servers",
             self.unproven.clone(),
         );
     }
@@ -57,6 +57,6 @@ impl Sink for Attributed {
 /// log.
 pub(crate) fn log_unwritten(why: &str, record: &Record) {
     if Caller::current().is_some_and(Caller::is_proven) {
-        tracing::error!(why, record = %record.line(), "an audit record is not written");
+        tracing::error!(why, record = %record.line(), "failed to write an audit record");
     }
 }

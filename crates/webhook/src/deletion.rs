@@ -71,16 +71,16 @@ impl<R: Resource<DynamicType = ()>> DeletionObserver<R> {
         let right = (&*group, &*plural);
         match permission::may_revoke(&cx.client, &review.user, namespace, right).await {
             Ok(false) => Some(Rejection::forbidden(
-                "NotYours",
+                "NotRequester",
                 format!(
-                    "{} may not delete what {owner} asked for: that takes the right to revoke {plural}, which \
-                     the ClusterRole oz-revoke-access gives",
+                    "{} may not delete the request of {owner}: that requires the right to revoke \
+                     {plural}, which the ClusterRole oz-revoke-access grants",
                     review.user.username
                 ),
             )),
             Ok(true) => None,
             Err(error) => {
-                tracing::warn!(%error, "failed to find out whether a request may be deleted");
+                tracing::warn!(%error, "failed to check whether a request may be deleted");
                 None
             }
         }

@@ -12,7 +12,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding};
 use kube::{Api, Client};
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_audit::Sink;
-use oz_core::connect::Standing;
+use oz_core::connect::GrantState;
 use oz_core::connect::copied::{Entry, copied};
 use oz_core::kinds::Right;
 use oz_runtime::{Event, EventType};
@@ -113,18 +113,19 @@ impl Copies {
     /// Registers the metrics.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
-            "oz_copied_rights_unknown",
-            "RoleBindings by holders of grants that were let through unjudged",
+            "oz_grant_copies_unchecked",
+            "RoleBindings of users with grants that were admitted without a decision",
             self.unknown.clone(),
         );
     }
 
     /// Returns the grants of the user, including expired ones: RBAC may still have them.
-    fn standings<K>(&self, review: &Review<K>) -> Vec<Standing> {
+    fn standings<K>(&self, review: &Review<K>) -> Vec<GrantState> {
         let Some(namespace) = &review.namespace else {
             return Vec::new();
         };
-        self.grants.of(namespace, &requester(&review.user))
+        self.grants
+            .list_for_user(namespace, &requester(&review.user))
     }
 
     /// Denies rules that hand out rights which the user has only by a grant.
@@ -132,7 +133,7 @@ impl Copies {
         &self,
         cx: &Cx,
         review: &Review<K>,
-        standings: &[Standing],
+        standings: &[GrantState],
         rules: &[PolicyRule],
         role: &str,
     ) -> Result<Notes, Rejection> {
@@ -146,11 +147,11 @@ impl Copies {
                 continue;
             };
             let refusal = Rejection::forbidden(
-                "CopiedRight",
+                "GrantCopied",
                 format!(
-                    "{role} hands out {entry} for pod {}, which {} has by request {} until {}: \
-                     nobody makes that last longer; have somebody write it who may do so with every \
-                     pod of the namespace",
+                    "{role} grants {entry} for pod {}, which {} has by request {} until {}: a user \
+                     may not pass on or extend the rights of a grant; have a user create it who \
+                     has these rights for every pod of the namespace",
                     grant.pod.name, review.user.username, grant.request.name, grant.window.until
                 ),
             );
@@ -196,8 +197,9 @@ impl Copies {
         why: &Rejection,
     ) {
         let message = format!(
-            "{} has a grant, and binds somebody to {role}, of which oz could not find out whether it \
-             hands out the same ({}); look at it: kubectl get rolebinding {} -n {namespace} -o yaml",
+            "{} has a grant, and binds subjects to {role}, but oz failed to check whether the role \
+             grants the same rights ({}); check the binding: kubectl get rolebinding {} -n \
+             {namespace} -o yaml",
             review.user.username,
             why.message,
             review.display_name()
@@ -211,7 +213,7 @@ impl Copies {
         record::write_refusal(&*self.records, &record).await;
         let event = Event {
             type_: EventType::Warning,
-            reason: "CopiedRightUnknown".to_owned(),
+            reason: "GrantCopyUnchecked".to_owned(),
             note: Some(message),
             action: "Bind".to_owned(),
             secondary: None,
@@ -235,7 +237,7 @@ fn about<K>(
     reason: &str,
     message: &str,
 ) -> Record {
-    let (action, subject) = (Action::RightCopied, &review.uid);
+    let (action, subject) = (Action::GrantCopied, &review.uid);
     let mut record = Record::about(cx.now, action, decision, subject, reason, message);
     record.user = Some(requester(&review.user));
     record.request.kind.clone_from(&review.kind.kind);

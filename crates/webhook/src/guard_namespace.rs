@@ -32,17 +32,18 @@ impl Validate for NamespaceGuard {
         if permission::is_administrator(&cx.client, &review.user).await? {
             if !cx.dry_run {
                 let label = labels::ENFORCE;
-                let message = format!("{user} took the label {label} off namespace {namespace}");
+                let message =
+                    format!("{user} removed the label {label} from namespace {namespace}");
                 let record = record(Decision::Allow, "LabelRemoved", &message);
                 record::write(&*self.records, &record).await?;
             }
             return Ok(Notes::none());
         }
         let refusal = Rejection::forbidden(
-            "EnforcementGuarded",
+            "EnforcementProtected",
             format!(
-                "{user} may not take the label {} off namespace {namespace}, since that lets people \
-                 into its pods without a grant; have a cluster administrator do it",
+                "{user} may not remove the label {} from namespace {namespace}: without the label, \
+                 users connect to its pods without a grant; have a cluster administrator remove it",
                 labels::ENFORCE
             ),
         );

@@ -20,8 +20,8 @@ impl Validate for RoleBindingGuard {
             Some(role) => Err(Rejection::forbidden(
                 "GrantRoleReserved",
                 format!(
-                    "the name {role} is reserved for Roles that oz makes for grants; name another Role, or have whoever is \
-                     bound ask for access themselves"
+                    "the name {role} is reserved for Roles that oz creates for grants; name \
+                     another Role, or have the subjects request access themselves"
                 ),
             )),
         }

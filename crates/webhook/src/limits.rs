@@ -132,29 +132,29 @@ fn hold(limits: RequestLimits, asking: &Asking<'_>, counts: Counts) -> Result<()
     let (count, what, next, field) = if full(counts.waiting, limits.waiting) {
         (
             counts.waiting,
-            format!("requests of {user}'s wait to be granted in namespace {namespace}"),
-            "delete some that are not needed, or resolve the reasons for which they wait",
+            format!("requests of user {user} are pending in namespace {namespace}"),
+            "delete those that are not needed, or correct the causes for which they are pending",
             "webhook.limits.waiting",
         )
     } else if full(counts.active, limits.active) {
         (
             counts.active,
-            format!("requests of {user}'s are granted in namespace {namespace}"),
-            "delete some that are not needed any more: that ends their access",
+            format!("requests of user {user} are active in namespace {namespace}"),
+            "delete those that are not needed: that revokes their access",
             "webhook.limits.active",
         )
     } else if full(counts.namespace, limits.namespace) {
         (
             counts.namespace,
-            format!("requests wait or are granted in namespace {namespace}"),
-            "have some deleted that are not needed",
+            format!("requests are pending or active in namespace {namespace}"),
+            "have the owners delete those that are not needed",
             "webhook.limits.namespace",
         )
     } else if full(counts.finished, limits.finished) {
         (
             counts.finished,
-            format!("requests of {user}'s are over and still there in namespace {namespace}"),
-            "delete them, or wait until they go by themselves",
+            format!("requests of user {user} have ended and still exist in namespace {namespace}"),
+            "delete them, or wait until they are deleted automatically",
             "webhook.limits.finished",
         )
     } else {
@@ -162,7 +162,7 @@ fn hold(limits: RequestLimits, asking: &Asking<'_>, counts: Counts) -> Result<()
     };
     Err(Rejection::forbidden(
         "TooManyRequests",
-        format!("{count} {what}, which is as many as may be ({field}); {next}"),
+        format!("{count} {what}, which is the maximum ({field}); {next}"),
     ))
 }
 
@@ -209,29 +209,29 @@ mod tests {
                     waiting: 20,
                     ..below
                 },
-                "20 requests of alice's wait to be granted in namespace shop, which is as many as \
-                 may be (webhook.limits.waiting); delete some",
+                "20 requests of user alice are pending in namespace shop, which is the maximum \
+                 (webhook.limits.waiting); delete those",
             ),
             (
                 Counts {
                     active: 20,
                     ..below
                 },
-                "20 requests of alice's are granted",
+                "20 requests of user alice are active",
             ),
             (
                 Counts {
                     namespace: 200,
                     ..below
                 },
-                "200 requests wait or are granted in namespace shop",
+                "200 requests are pending or active in namespace shop",
             ),
             (
                 Counts {
                     finished: 200,
                     ..below
                 },
-                "200 requests of alice's are over",
+                "200 requests of user alice have ended",
             ),
         ] {
             let why = held(counts).unwrap();

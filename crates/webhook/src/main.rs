@@ -23,7 +23,7 @@ mod refusal;
 mod review;
 mod run;
 mod stamp;
-mod stamp_parent;
+mod stamp_authors;
 #[cfg(test)]
 mod tests;
 mod transient;

@@ -118,14 +118,16 @@ pub(crate) async fn within_permission_timeout<T>(
             503,
             "PermissionsUnknown",
             format!(
-                "failed to find out what {} may do: {why}; try again",
+                "failed to check the rights of {}: {why}; try again",
                 user.username
             ),
         )
     };
     match tokio::time::timeout(PERMISSION_TIMEOUT, answer).await {
         Ok(answer) => answer.map_err(|error| unknown(error.to_string())),
-        Err(_) => Err(unknown(format!("no answer within {PERMISSION_TIMEOUT:?}"))),
+        Err(_) => Err(unknown(format!(
+            "no response within {PERMISSION_TIMEOUT:?}"
+        ))),
     }
 }
 

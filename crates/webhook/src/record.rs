@@ -21,10 +21,10 @@ pub(crate) fn admitted<R: AccessRequest>(
     let user = &review.user.username;
     let message = match request.duration {
         Some(duration) => format!(
-            "{user} asks for {duration} by template {}",
+            "{user} requests {duration} of access by template {}",
             request.template
         ),
-        None => format!("{user} asks for access by template {}", request.template),
+        None => format!("{user} requests access by template {}", request.template),
     };
     let record = request.admission(
         now,
@@ -128,7 +128,7 @@ pub(crate) async fn write(records: &dyn Sink, record: &Record) -> Result<(), Rej
         Rejection::new(
             503,
             "RecordFailed",
-            format!("it cannot be put on record ({failure}); try again"),
+            format!("failed to write the audit record ({failure}); try again"),
         )
     })
 }

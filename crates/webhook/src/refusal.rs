@@ -28,8 +28,8 @@ pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Rejection {
 pub(crate) fn namespace<K>(review: &Review<K>) -> Result<&str, Rejection> {
     review.namespace.as_deref().ok_or_else(|| {
         let message = format!(
-            "{} {} is in no namespace, and this hook is for kinds that are in one; its registration was changed, and \
-             oz-webhook repairs it when it runs",
+            "{} {} has no namespace, and this hook serves namespaced kinds only; its registration \
+             was changed, and oz-webhook repairs it when it runs",
             review.kind.kind,
             review.display_name()
         );
@@ -90,10 +90,10 @@ pub(crate) fn immutable(field: &str, message: &str) -> Rejection {
 /// Returns the denial of access to oz's own namespace.
 pub(crate) fn own_namespace(namespace: &str) -> Rejection {
     Rejection::forbidden(
-        "OwnNamespace",
+        "ReservedNamespace",
         format!(
-            "oz lets nobody into its own namespace {namespace}: whoever gets into its pods could \
-             grant anything; use another namespace"
+            "oz grants no access in its own namespace {namespace}: a user in its pods could grant \
+             themselves any access; use another namespace"
         ),
     )
 }
@@ -114,8 +114,8 @@ pub(crate) fn served(namespaces: &[String], namespace: Option<&str>) -> Result<(
     Err(Rejection::forbidden(
         "NamespaceNotServed",
         format!(
-            "oz gives no access in namespace {namespace}: it serves {} only; ask an administrator to \
-             add the namespace (access.namespaces of the configuration)",
+            "oz grants no access in namespace {namespace}: it serves {} only; ask an administrator \
+             to add the namespace (access.namespaces of the configuration)",
             namespaces.join(", ")
         ),
     ))

@@ -29,7 +29,7 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let shutdown = shutdown_on_signal()?;
     let (common, config) = (&args.common, &loaded.configuration);
     let Some(listener) = args.listen.0.map(bind).transpose()? else {
-        bail!("failed to start: --listen says nowhere, but the API server must reach the hooks");
+        bail!("failed to start: --listen has no address, and the API server must reach the hooks");
     };
     let port = listener.local_addr()?.port();
     let (client, clock) = oz_runtime::client(common.config(names::WEBHOOK).await?)?;
@@ -194,7 +194,8 @@ fn observer(trail: Trail, clock: impl Clock) -> Observer {
                 ),
             ),
             other => {
-                tracing::error!(upkeep = ?other, "no record of upkeep that is new to this program");
+                tracing::error!(upkeep = ?other, "failed to record upkeep: this version does not \
+                    know its kind");
                 return;
             }
         };

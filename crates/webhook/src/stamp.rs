@@ -145,8 +145,8 @@ pub(crate) fn identified<K>(review: &Review<K>) -> Result<Requester, Rejection> 
     if review.user.username.is_empty() {
         return Err(Rejection::forbidden(
             "NoIdentity",
-            "the API server does not say who asks, so access cannot be given to anybody; \
-             log in and create the request again",
+            "the API server sent no user, so no access can be granted; log in and create the \
+             request again",
         ));
     }
     Ok(requester(&review.user))

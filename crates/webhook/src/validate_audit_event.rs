@@ -39,8 +39,8 @@ impl Validate for AuditEventGuard {
         Err(Rejection::forbidden(
             "AuditTrailReserved",
             format!(
-                "AuditEvents are written and deleted by oz alone ({}, {}, {}, {}); they go by themselves \
-                 when they are old enough (audit.retention)",
+                "only oz writes and deletes AuditEvents ({}, {}, {}, {}); it deletes them after their \
+                 retention (audit.retention)",
                 self.operator, self.webhook, self.broker, self.gate
             ),
         ))

@@ -57,7 +57,7 @@ impl<R: AccessRequest> Validate for RequestValidator<R> {
             return Ok(Notes::none());
         };
         if review.subresource.as_deref() == Some("status") {
-            let next = "delete the request to end access, create another to ask for more";
+            let next = "delete the request to end its access, create another for more access";
             return status_is_the_operators(review, &self.operator, next);
         }
         match (review.operation, &review.old) {
@@ -191,7 +191,7 @@ impl<R: AccessRequest> RequestValidator<R> {
         request: &Request<'_>,
         config: &AccessConfig,
     ) -> Result<(), Rejection> {
-        let terms = emergency::Terms::of(config).filter(|_| request.ask.emergency);
+        let terms = emergency::Terms::from_config(config).filter(|_| request.ask.emergency);
         let Some(terms) = terms else {
             return Ok(());
         };
@@ -217,7 +217,7 @@ impl<R: AccessRequest> RequestValidator<R> {
         let namespace = namespace(review)?;
         let requests = Api::<R>::namespaced(cx.client.clone(), namespace);
         let found = within_permission_timeout(&review.user, requests.get_opt(name)).await?;
-        let found = found.map(|found| Continued::of(&self.keys, &found.view()));
+        let found = found.map(|found| Continued::from_request(&self.keys, &found.view()));
         let requester = requester(&review.user);
         continued::may(&requester, request, cx.now, found.as_ref())
             .map_err(|denial| forbidden(denial.reason, "spec.extends", &denial.message))
@@ -247,7 +247,8 @@ fn warnings<T: AccessTemplate>(
     };
     if let Some(violation) = template.violations(created).first() {
         return notes.warn(format!(
-            "template {} cannot be used: {}: {}; the request stays Pending until it is mended",
+            "template {} cannot be used: {}: {}; the request stays Pending until the template is \
+                corrected",
             request.template, violation.field, violation.message
         ));
     }
@@ -280,8 +281,7 @@ fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> 
     same_requester(old.meta(), object.meta())?;
     if old.meta().owner_references != object.meta().owner_references {
         // With its owner references, a request is deleted together with its template.
-        let message = "error - metadata.ownerReferences of a request are oz's; they are not \
-                       changed by others";
+        let message = "error - only oz changes metadata.ownerReferences of a request";
         return Err(immutable("metadata.ownerReferences", message));
     }
     Ok(Notes::none())
@@ -290,6 +290,7 @@ fn unchanged<R: AccessRequest>(object: &R, old: &R) -> Result<Notes, Rejection> 
 /// Denies new owner references: with these, Kubernetes' garbage collector deletes an object for a
 /// user without the right to delete. References may be removed, as the garbage collector does with
 /// `--cascade=orphan`.
+/// See <https://kubernetes.io/docs/concepts/architecture/garbage-collection/#owners-dependents>.
 pub(crate) fn no_owner_added(old: &ObjectMeta, new: &ObjectMeta) -> Result<(), Rejection> {
     let had = old.owner_references.as_deref().unwrap_or(&[]);
     // With another name, the same UID is an owner that does not exist.
@@ -321,7 +322,8 @@ pub(crate) fn same_requester(old: &ObjectMeta, new: &ObjectMeta) -> Result<(), R
     }
     let (was, is) = read(labels::REQUESTER);
     if was != is {
-        let detail = "that says who created the request; create a new one instead";
+        let detail = "the annotation identifies the user who created the request; create a new \
+            request instead";
         return Err(annotation_is_immutable(labels::REQUESTER, detail));
     }
     Ok(())

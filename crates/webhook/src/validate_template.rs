@@ -40,7 +40,7 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
             return Ok(Notes::none());
         };
         if review.subresource.as_deref() == Some("status") {
-            let next = "change the spec, and the status follows";
+            let next = "change the spec; oz updates the status";
             return status_is_the_operators(review, &self.operator, next);
         }
         let old = review.old.as_ref().map(Resource::meta);
@@ -51,7 +51,7 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
         let unchanged = |old: &&T| old.spec_digest() == digest;
         if let Some(old) = review.old.as_ref().filter(unchanged) {
             if author::noted(old.meta()) != author::noted(template.meta()) {
-                let message = "who wrote a template is noted by oz, when its spec changes";
+                let message = "oz sets the author of a template when its spec changes";
                 return Err(immutable(
                     &format!("metadata.annotations[{}]", labels::AUTHOR),
                     message,
@@ -60,12 +60,12 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
             return Ok(Notes::none());
         }
         // Another webhook may have changed it after oz noted the author.
-        let noted = author::noted(template.meta()).map(|_| author::of(template.meta(), &digest));
+        let noted = author::noted(template.meta()).map(|_| author::read(template.meta(), &digest));
         if noted.is_some_and(|noted| noted != Some(requester(&review.user))) {
             return Err(Rejection::forbidden(
                 "AuthorMismatch",
                 format!(
-                    "the author noted on the template is not {}; see which other webhook changes it",
+                    "the author on the template is not {}; check which other webhook changes it",
                     review.user.username
                 ),
             ));
@@ -85,8 +85,8 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
             let refusal = Rejection::forbidden(
                 "MissingPermission",
                 format!(
-                    "{} may not {} in namespace {namespace}, which this template would hand out; \
-                     have somebody write it who may",
+                    "{} may not {} in namespace {namespace}, which this template would grant; have \
+                     a user with these rights create or change it",
                     review.user.username,
                     missing.join(", ")
                 ),
@@ -102,14 +102,14 @@ impl<T: AccessTemplate> Validate for TemplateValidator<T> {
             && let Err(why) = self.policies.check(namespace, policy).await
         {
             let message = format!("cannot be evaluated: {why}");
-            let violation = Violation::of("spec.accessConfig.commandPolicy", message);
+            let violation = Violation::new("spec.accessConfig.commandPolicy", message);
             return Err(invalid(T::title(), &[violation]));
         }
         if let Some(when) = policy::condition(template)
             && let Err(why) = self.condition(namespace, when).await
         {
             let message = format!("cannot be evaluated: {why}");
-            let violation = Violation::of("spec.accessConfig.approval.when", message);
+            let violation = Violation::new("spec.accessConfig.approval.when", message);
             return Err(invalid(T::title(), &[violation]));
         }
         if !cx.dry_run {

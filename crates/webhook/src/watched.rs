@@ -94,7 +94,7 @@ impl<T: Resource> Watched<T> {
         Err(Rejection::new(
             503,
             "NotReady",
-            format!("oz-webhook has not read every {kind} yet; try again in a few seconds"),
+            format!("oz-webhook has not listed every {kind} yet; try again in a few seconds"),
         ))
     }
 }
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    fn named(name: &str) -> ConfigMap {
+    fn config_map(name: &str) -> ConfigMap {
         let mut object = ConfigMap::default();
         object.metadata.name = Some(name.to_owned());
         object.metadata.namespace = Some("shop".to_owned());
@@ -115,7 +115,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn new_object_is_awaited_for_limited_time() {
-        let store = Store::fixed([named("here")]);
+        let store = Store::fixed([config_map("here")]);
         let watched = Watched(store.clone());
         let began = Instant::now();
         assert!(matches!(
@@ -126,9 +126,9 @@ mod tests {
 
         let later = async {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            store.wrote(named("another"), None);
+            store.wrote(config_map("another"), None);
             tokio::time::sleep(Duration::from_millis(100)).await;
-            store.wrote(named("new"), None);
+            store.wrote(config_map("new"), None);
         };
         let (found, ()) = tokio::join!(watched.find_new(Some("shop"), "new"), later);
         assert!(matches!(found, Ok(Some(_))));

@@ -140,7 +140,7 @@ fn parsed(language: &str, text: &str) -> Result<Option<Content>> {
         "text" => None,
         // The compiler tests these blocks.
         language if language.starts_with("rust") => None,
-        other => bail!("nobody knows what to do with a block of {other:?}"),
+        other => bail!("unknown kind of block: {other:?}"),
     })
 }
 

@@ -12,7 +12,7 @@ use document::Block;
 
 /// The guides in the order in which a test follows them on one cluster, and the reader of each. Of a guide
 /// with the name of a section, only that section is followed.
-pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 18] = [
+pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 19] = [
     ("install.md", None, "admin"),
     ("ozctl.md", None, "alice"),
     ("sessions.md", None, "alice"),
@@ -28,8 +28,9 @@ pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 18] = [
     ("emergency.md", None, "admin"),
     ("composites.md", None, "admin"),
     ("harness.md", None, "admin"),
+    ("credentials.md", None, "admin"),
     ("uninstall.md", Some("By Helm"), "admin"),
-    ("install.md", Some("One command"), "admin"),
+    ("install.md", Some("Install the chart"), "admin"),
     ("uninstall.md", Some("By hand"), "admin"),
 ];
 /// The guide that starts a separate cluster.

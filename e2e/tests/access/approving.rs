@@ -10,8 +10,8 @@ use oz_e2e::{
 
 use crate::scene;
 
-const BOB: Person = Person::named("bob", &["approvers"]);
-const CAROL: Person = Person::named("carol", &["approvers"]);
+const BOB: Person = Person::new("bob", &["approvers"]);
+const CAROL: Person = Person::new("carol", &["approvers"]);
 const ANSWERS: &str = "accessrequestapprovals";
 
 /// Sets up a scene with a template that requires the approvals of bob and carol, each under a rule.
@@ -133,7 +133,8 @@ async fn template_change_voids_approval() -> Result<()> {
         .await?;
     let alice = scene.requests("alice").await?;
     let voided = alice.until("mine", "to void the approval", |status| {
-        conditions_line(status).contains("1 given for what the request or its template was before")
+        conditions_line(status)
+            .contains("1 given for an earlier content of the request or its template")
     });
     let request = voided.await?;
     BOB.delete(&scene.admin, scene.name(), ANSWERS, "one")

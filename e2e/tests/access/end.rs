@@ -9,8 +9,8 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use oz_api::{ExecAccessRequest, ExecAccessTemplate, Phase, TargetKind};
 use oz_e2e::{
-    Asked, Scene, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, records_about,
-    records_of,
+    GrantedRequest, Scene, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template,
+    records_about, records_of,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use oz_trail::Action;
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::{scene, system};
 
 /// Waits until no object of the grant exists, and returns the time at which the binding was seen to be deleted.
-async fn gone(scene: &Scene, asked: &Asked) -> Result<Timestamp> {
+async fn gone(scene: &Scene, asked: &GrantedRequest) -> Result<Timestamp> {
     let name = asked.object_name();
     let within = Duration::from_secs(60);
     scene.gone::<RoleBinding>(&name, within).await?;
@@ -170,7 +170,7 @@ const HOLD: &str = "example.test/hold";
 
 impl Tampering {
     /// Removes the finalizers of the test: they would block the deletion of the namespace.
-    async fn undo(&self, scene: &Scene, asked: &Asked) -> Result<()> {
+    async fn undo(&self, scene: &Scene, asked: &GrantedRequest) -> Result<()> {
         let (name, merge) = (asked.object_name(), PatchParams::default());
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         match self {
@@ -189,7 +189,7 @@ impl Tampering {
         Ok(())
     }
 
-    async fn with(&self, scene: &Scene, asked: &Asked) -> Result<()> {
+    async fn with(&self, scene: &Scene, asked: &GrantedRequest) -> Result<()> {
         let name = asked.object_name();
         let merge = PatchParams::default();
         match self {
@@ -252,7 +252,7 @@ async fn a_foreign_role_of_the_same_name_is_in_nobodys_way_and_never_taken() -> 
     let alice = scene.requests("alice").await?;
     // The name is known as soon as the request has its UID, before its template exists.
     let waiting = alice.create(&exec_request("clash", "later", "5m")).await?;
-    let asked = Asked { request: waiting };
+    let asked = GrantedRequest { request: waiting };
     let foreign: Role = serde_json::from_value(json!({
         "metadata": {"name": asked.object_name(), "annotations": {"mine": "yes"}},
         "rules": [],

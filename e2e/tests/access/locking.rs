@@ -97,7 +97,7 @@ async fn waits_for_who_is_locked_out(
     let request = alice.until("mine", "to wait for others", asked).await?;
     let give = async |user: &'static str, name: &str| {
         let (by, answer) = (
-            Person::named(user, &["pairs"]),
+            Person::new(user, &["pairs"]),
             answer_to(&request, name, true)?,
         );
         by.create(&scene.admin, scene.name(), ANSWERS, &answer)
@@ -108,7 +108,7 @@ async fn waits_for_who_is_locked_out(
     let locks = lock(scene, &json!({"user": locked})).await?;
     // A lock takes effect as soon as it exists.
     let void = alice.until("mine", "not to count who is locked out", |status| {
-        conditions_line(status).contains("by somebody who is locked out")
+        conditions_line(status).contains("by a locked user")
     });
     void.await?;
     give("bob", "two").await?;

@@ -99,7 +99,9 @@ async fn a_request_cannot_be_edited_into_another() -> Result<()> {
         .granted(&exec_request("fixed", TEMPLATE, "5m"))
         .await?;
     let before = admin.get("fixed").await?;
-    let stamp = stamp::of(&before.metadata).context("no stamp")?.to_owned();
+    let stamp = stamp::read(&before.metadata)
+        .context("no stamp")?
+        .to_owned();
     let edits: [(Value, &str); 6] = [
         (json!({"spec": {"duration": "24h"}}), "spec"),
         (json!({"spec": {"templateName": "other"}}), "spec"),
@@ -206,7 +208,7 @@ async fn template_author_without_pod_rights_is_refused() -> Result<()> {
     let right = json!({
         "apiGroups": ["crds.wizardofoz.co"], "resources": ["execaccesstemplates"], "verbs": ["create"],
     });
-    scene.known("template-bob", &[right]).await?;
+    scene.wait_for_rules("template-bob", &[right]).await?;
     let client = scene.cluster.client("template-bob").await?;
     let templates: kube::Api<oz_api::ExecAccessTemplate> =
         kube::Api::namespaced(client, scene.name());

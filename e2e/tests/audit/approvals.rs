@@ -21,8 +21,8 @@ use serde_json::Value;
 use crate::alone;
 use crate::support::clean;
 
-const BOB: Person = Person::named("bob", &["approvers"]);
-const CAROL: Person = Person::named("carol", &["approvers"]);
+const BOB: Person = Person::new("bob", &["approvers"]);
+const CAROL: Person = Person::new("carol", &["approvers"]);
 
 /// The pause between two attempts to reach a process that is down.
 const PAUSE: Duration = Duration::from_millis(50);

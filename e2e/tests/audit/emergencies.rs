@@ -25,7 +25,7 @@ async fn had(scene: &Scene, number: usize) -> Result<String> {
     let name = format!("inc-{number}");
     // The limit on unreviewed emergencies of a user does not matter here.
     let user: &'static str = Box::leak(format!("dana-{number}").into_boxed_str());
-    let dana = Person::named(user, &["devs", "oncall"]);
+    let dana = Person::new(user, &["devs", "oncall"]);
     while dana.has_emergency(scene, &name, "guarded").await.is_err() {
         let there = scene.api::<ExecAccessRequest>().get_opt(&name).await?;
         if there.is_some() {

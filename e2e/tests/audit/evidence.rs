@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::alone;
 use crate::support::{clean, settled};
 
-const BOB: Person = Person::named("bob", &["approvers"]);
+const BOB: Person = Person::new("bob", &["approvers"]);
 
 /// The result of `ozctl audit …`.
 struct Answer {
@@ -114,7 +114,7 @@ async fn attested(cluster: &Cluster, file: &Path) -> Result<String> {
         undecided.stderr
     );
     ensure!(
-        undecided.stdout.contains("line 2 is not decided"),
+        undecided.stdout.contains("line 2 has no decision"),
         "{}",
         undecided.stdout
     );
@@ -276,7 +276,7 @@ async fn evidence_is_made_sealed_and_checked_without_the_cluster() -> Result<()>
     let said = String::from_utf8_lossy(&whole.stdout).into_owned();
     assert_eq!(whole.status.code(), Some(0), "{said}");
     assert!(
-        said.contains("Whole: ") && said.contains("as saul asked"),
+        said.contains("Valid: ") && said.contains("as saul asked"),
         "{said}"
     );
 

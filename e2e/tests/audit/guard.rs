@@ -15,7 +15,7 @@ use crate::alone;
 use crate::support::{clean, settled};
 
 fn refused<T>(answer: kube::Result<T>) -> bool {
-    matches!(answer, Err(kube::Error::Api(status)) if status.message.contains("written and deleted by oz alone"))
+    matches!(answer, Err(kube::Error::Api(status)) if status.message.contains("only oz writes and deletes AuditEvents"))
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn an_administrator_can_neither_forge_nor_change_nor_delete_events() -> Re
             .is_err()
     );
     let ended = eventually("the end to be on record", CONDITION_TIMEOUT, async || {
-        let records = auditor.of(scene.name(), "debug").await?;
+        let records = auditor.list_for_request(scene.name(), "debug").await?;
         Ok((records.len() == 3).then_some(records))
     })
     .await?;

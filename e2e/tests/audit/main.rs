@@ -7,6 +7,7 @@ mod crash;
 mod emergencies;
 mod evidence;
 mod guard;
+mod lends;
 mod locks;
 mod notifications;
 mod ozctl;

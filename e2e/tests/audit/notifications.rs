@@ -19,13 +19,13 @@ use crate::alone;
 use crate::server::{Answers, Received, Server};
 use crate::support::clean;
 
-const BOB: Person = Person::named("bob", &["approvers"]);
+const BOB: Person = Person::new("bob", &["approvers"]);
 const KEY: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const TOKEN: &str = "a-token-that-nobody-logs";
 /// The path of a Slack URL is its secret.
 const SECRET_PATH: &str = "/services/T0/B0/nobody-logs-this";
 
-fn told(routes: &Value, allowed: &[&str]) -> Options {
+fn notification_options(routes: &Value, allowed: &[&str]) -> Options {
     let told = json!({"routes": routes, "allowedHosts": allowed});
     Options::default().set("notifications", told)
 }
@@ -186,7 +186,7 @@ async fn failing_notification_servers_delay_no_access_and_get_messages_later() -
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let servers = Servers::start().await?;
-    let both = told(&servers.routes()?, &["127.0.0.1"])
+    let both = notification_options(&servers.routes()?, &["127.0.0.1"])
         .set("installation.secrets", servers.files.path().display());
     let mut system = System::start_as(cluster, &both, &both).await?;
     let scene = Scene::set(cluster, "told").await?;
@@ -210,7 +210,7 @@ async fn failing_notification_servers_delay_no_access_and_get_messages_later() -
     let process = &mut system.operator.process;
     process.terminate(Duration::from_secs(30)).await?;
     let log = fs::read_to_string(process.stderr())?;
-    assert!(log.contains("does not take notifications"), "{log}");
+    assert!(log.contains("does not accept notifications"), "{log}");
     for secret in [TOKEN, "nobody-logs-this", "MfKQ9r8G"] {
         assert!(!log.contains(secret), "{secret} is in the log: {log}");
     }
@@ -230,7 +230,8 @@ async fn nothing_is_sent_to_where_only_oz_can_reach_nor_after_a_redirect() -> Re
     // A name for the loopback address is detected when it is resolved.
     let named = here.url("/").replace("127.0.0.1", "localhost");
     let routes = json!([route("named", named), route("away", away.url("/first"))]);
-    let system = System::start_with(cluster, &told(&routes, &["127.0.0.1"])).await?;
+    let system =
+        System::start_with(cluster, &notification_options(&routes, &["127.0.0.1"])).await?;
     let scene = Scene::set(cluster, "nowhere").await?;
     let alice = scene.requests("alice").await?;
     alice

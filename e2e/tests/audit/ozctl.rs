@@ -85,7 +85,7 @@ async fn a_trail_is_listed_shown_followed_and_exported() -> Result<()> {
     for part in ["alice", "Allow", "mine", &pod] {
         assert!(granted[0].contains(part), "{granted:?} lacks {part}");
     }
-    assert_eq!(of(&["--pod", &pod, "--who", "alice"])?, granted);
+    assert_eq!(of(&["--pod", &pod, "--actor", "alice"])?, granted);
     assert_eq!(of(&["--grant", "mine"])?.len(), 2);
     assert_eq!(of(&["--since", "1h", "--grant", "mine"])?.len(), 2);
     assert_eq!(of(&["--until", "1h", "--grant", "mine"])?.len(), 0);
@@ -100,7 +100,15 @@ async fn a_trail_is_listed_shown_followed_and_exported() -> Result<()> {
     assert_eq!(actions, ["RequestCreated", "AccessGranted"]);
     let csv = read(
         cluster,
-        &["export", "-n", scene.name(), "--who", "alice", "-o", "csv"],
+        &[
+            "export",
+            "-n",
+            scene.name(),
+            "--actor",
+            "alice",
+            "-o",
+            "csv",
+        ],
     )?;
     let rows: Vec<&str> = csv.lines().collect();
     assert!(rows[0].starts_with("time,user,action"), "{csv}");
@@ -161,7 +169,7 @@ async fn trail_verification_distinguishes_whole_broken_and_empty_trail() -> Resu
     let verify = |words: &[&str]| audit(cluster, &[&["verify", "--key", &pin], words].concat());
     let whole = verify(&[])?;
     assert_eq!(whole.code, Some(0), "{}{}", whole.stdout, whole.stderr);
-    assert!(whole.stdout.contains("Whole: "), "{}", whole.stdout);
+    assert!(whole.stdout.contains("Valid: "), "{}", whole.stdout);
     let offline = verify(&["--offline", "--log", &log])?;
     assert_eq!(
         offline.code,
@@ -194,7 +202,7 @@ async fn trail_verification_distinguishes_whole_broken_and_empty_trail() -> Resu
     assert!(first.contains("Missing in oz-operator"), "{first}");
     assert!(first.contains(&format!("at {seq}")), "{first}");
     let json: Value = serde_json::from_str(&verify(&["-o", "json"])?.stdout)?;
-    assert_eq!(json["verdict"], "NotWhole");
+    assert_eq!(json["verdict"], "Invalid");
     assert_eq!(json["problems"][0]["seq"], seq);
 
     let changed = std::fs::read_to_string(&log)?.replacen("\"alice\"", "\"mallory\"", 1);
@@ -225,8 +233,8 @@ async fn trail_verification_distinguishes_whole_broken_and_empty_trail() -> Resu
     );
     let json: Value = serde_json::from_str(&verify(&["-o", "json"])?.stdout)?;
     assert_eq!(
-        (&json["verdict"], &json["whole"]),
-        (&"Nothing".into(), &false.into())
+        (&json["verdict"], &json["valid"]),
+        (&"Empty".into(), &false.into())
     );
     Ok(())
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::alone;
 use crate::support::clean;
 
-const BOB: Person = Person::named("bob", &["approvers"]);
+const BOB: Person = Person::new("bob", &["approvers"]);
 const ANSWERS: &str = "accessrequestapprovals";
 
 #[tokio::test]

@@ -242,7 +242,7 @@ async fn events_go_when_they_are_old_enough_and_the_rest_still_verifies() -> Res
     alice.granted(&exec_request("last", TEMPLATE, "1h")).await?;
     eventually("the first events to go", CONDITION_TIMEOUT, async || {
         Ok(auditor
-            .of(scene.name(), "debug-4")
+            .list_for_request(scene.name(), "debug-4")
             .await?
             .is_empty()
             .then_some(()))

@@ -179,7 +179,10 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
         scene.entry(forged).await?;
     }
     scene
-        .found(Fault::NotAsSigned, "6. all that follows written anew")
+        .found(
+            Fault::SignedDigestMismatch,
+            "6. all that follows written anew",
+        )
         .await?;
 
     let mut copy = second.clone();
@@ -235,7 +238,10 @@ async fn whatever_an_administrator_does_to_the_trail_is_found() -> Result<()> {
     unsigned.link.writer.replica = "oz-8".to_owned();
     scene.entry(rechained(unsigned, "")).await?;
     scene
-        .found(Fault::Unborn, "10. a process invented, without a key")
+        .found(
+            Fault::ChainStartUnsigned,
+            "10. a process invented, without a key",
+        )
         .await?;
 
     let mut map = scene.checkpoints.clone();

@@ -53,7 +53,7 @@ async fn a_ticket_is_asked_about_before_the_grant_and_its_end_is_the_grants() ->
     let directory = files.path().join("tickets/jira");
     fs::create_dir_all(&directory)?;
     fs::write(directory.join("token"), format!("{TOKEN}\n"))?;
-    let mut check = server.check("Refuse");
+    let mut check = server.check("Fail");
     check["secret"] = json!({"name": "jira", "token": "token"});
     // A server that answers late on a busy machine is not unavailable.
     check["timeout"] = json!("10s");
@@ -111,7 +111,7 @@ async fn a_ticket_is_asked_about_before_the_grant_and_its_end_is_the_grants() ->
     assert!(
         metric(
             &system,
-            "oz_tickets_asks_total{check=\"jira\",result=\"accepted\"}"
+            "oz_ticket_check_requests_total{check=\"jira\",result=\"accepted\"}"
         )
         .await?
             > 2
@@ -119,7 +119,7 @@ async fn a_ticket_is_asked_about_before_the_grant_and_its_end_is_the_grants() ->
     assert!(
         metric(
             &system,
-            "oz_tickets_asks_total{check=\"jira\",result=\"refused\"}"
+            "oz_ticket_check_requests_total{check=\"jira\",result=\"refused\"}"
         )
         .await?
             > 1
@@ -154,7 +154,7 @@ async fn a_server_that_does_not_answer_holds_up_or_lets_pass_as_its_check_says()
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let server = TicketServer::start(TicketAnswer::Never).await?;
-    let checks = json!({"strict": server.check("Refuse"), "lenient": server.check("Allow")});
+    let checks = json!({"strict": server.check("Fail"), "lenient": server.check("Ignore")});
     let system = System::start_with(cluster, &ticket_checks(&checks)).await?;
     let scene = Scene::set(cluster, "away").await?;
     for check in ["strict", "lenient"] {
@@ -173,8 +173,8 @@ async fn a_server_that_does_not_answer_holds_up_or_lets_pass_as_its_check_says()
             .await
             .context(format!("{answer:?}"))?
             .status();
-        assert_eq!(said(&status).0, "TicketUnanswered", "{answer:?}");
-        let away = |status: &RequestStatus| said(status).0 == "TicketUnanswered";
+        assert_eq!(said(&status).0, "TicketCheckUnavailable", "{answer:?}");
+        let away = |status: &RequestStatus| said(status).0 == "TicketCheckUnavailable";
         let status = alice
             .until(&waits, "to say that nobody answers", away)
             .await?;
@@ -185,7 +185,7 @@ async fn a_server_that_does_not_answer_holds_up_or_lets_pass_as_its_check_says()
         );
     }
     assert_eq!(
-        metric(&system, "oz_tickets_away{check=\"strict\"}").await?,
+        metric(&system, "oz_ticket_check_unavailable{check=\"strict\"}").await?,
         1
     );
     // A request that needs no ticket does not wait for the server.
@@ -201,7 +201,7 @@ async fn a_server_that_does_not_answer_holds_up_or_lets_pass_as_its_check_says()
         alice.ready(&format!("passes-{number}")).await?;
     }
     eventually("it to be back", CONDITION_TIMEOUT, async || {
-        ensure!(metric(&system, "oz_tickets_away{check=\"strict\"}").await? == 0);
+        ensure!(metric(&system, "oz_ticket_check_unavailable{check=\"strict\"}").await? == 0);
         Ok(Some(()))
     })
     .await?;
@@ -211,7 +211,7 @@ async fn a_server_that_does_not_answer_holds_up_or_lets_pass_as_its_check_says()
     let status = alice.phase("waits-0", Phase::Revoked).await?;
     assert_eq!(
         status.ending.context("no end")?.reason,
-        EndReason::TicketUnanswered
+        EndReason::TicketCheckUnavailable
     );
     alice.phase("passes-0", Phase::Active).await?;
     Ok(())
@@ -222,8 +222,8 @@ async fn many_requests_by_one_ticket_are_one_question() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     clean(cluster).await?;
     let server = TicketServer::start(TicketAnswer::Open).await?;
-    let mut check = server.check("Refuse");
-    check["every"] = json!("1h");
+    let mut check = server.check("Fail");
+    check["interval"] = json!("1h");
     let _system = System::start_with(cluster, &ticket_checks(&json!({"jira": check}))).await?;
     let scene = Scene::set(cluster, "many").await?;
     scene

@@ -30,7 +30,7 @@ async fn a_grant_is_in_the_cluster_before_its_binding_and_the_trail_is_whole() -
     let report = settled(&auditor).await?;
     assert!(report.chains.len() >= 2, "{:?}", report.chains);
 
-    let events = auditor.of(scene.name(), "debug").await?;
+    let events = auditor.list_for_request(scene.name(), "debug").await?;
     let actions: Vec<_> = events
         .iter()
         .filter_map(|spec| spec["action"].as_str())
@@ -76,7 +76,7 @@ async fn a_key_that_is_replaced_leaves_the_old_pin_good() -> Result<()> {
     // The Secret dates the key to long ago: the next operator makes a new key.
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     let before = secrets.get("oz-audit-key").await?.data;
-    let old = json!({"metadata": {"annotations": {"oz.wizardofoz.co/key-made-at": "2020-01-01T00:00:00Z"}}});
+    let old = json!({"metadata": {"annotations": {"oz.wizardofoz.co/key-created-at": "2020-01-01T00:00:00Z"}}});
     let patch = Patch::Merge(&old);
     secrets
         .patch("oz-audit-key", &PatchParams::default(), &patch)

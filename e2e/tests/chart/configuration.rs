@@ -2,6 +2,7 @@
 //! users who may change the components themselves may change it.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -9,7 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use oz_config::{Component, KEY, OzConfiguration};
 use oz_e2e::{NAMESPACE, run};
-use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually};
 use serde_json::{Value, json};
 
 use crate::{TURN, configuration_text, kubectl, rendered, value_files};
@@ -26,7 +27,7 @@ fn deployments(objects: &[Value]) -> BTreeMap<&'static str, &Value> {
     let deployments = objects.iter().filter(|it| it["kind"] == "Deployment");
     let by_component = deployments.filter_map(|deployment| {
         let name = deployment["metadata"]["name"].as_str()?;
-        let component = Component::named(name.rsplit_once('-')?.1)?;
+        let component = Component::from_name(name.rsplit_once('-')?.1)?;
         Some((component.name(), deployment))
     });
     by_component.collect()
@@ -44,6 +45,36 @@ fn digests(flags: &[&str]) -> Result<BTreeMap<&'static str, String>> {
     deployments
         .map(|(component, deployment)| Ok((component, digest(deployment)?)))
         .collect()
+}
+
+/// The maximum number of flags of all programs together, `--help` and `--version` included: everything else is a field of
+/// the configuration.
+const MAX_FLAGS: usize = 45;
+
+#[test]
+fn programs_have_few_flags() -> Result<()> {
+    let mut flags = Vec::new();
+    for component in Component::ALL {
+        let program = component.program();
+        let output = Command::new(cargo_binary(program)?)
+            .arg("--help")
+            .output()?;
+        anyhow::ensure!(output.status.success(), "{program}: {output:?}");
+        let help = String::from_utf8(output.stdout)?;
+        let names = help.lines().filter_map(|line| {
+            let line = line.trim_start();
+            let long = line
+                .strip_prefix("--")
+                .or_else(|| Some(line.split_once(", --")?.1))?;
+            let is_short = line.starts_with("--") || line.find(", --") == Some(2);
+            is_short.then(|| long.split([' ', '[']).next().unwrap_or_default().to_owned())
+        });
+        let names: Vec<String> = names.collect();
+        assert!(names.contains(&"config".to_owned()), "{program}: {names:?}");
+        flags.extend(names.into_iter().map(|name| format!("{program} --{name}")));
+    }
+    assert!(flags.len() <= MAX_FLAGS, "{}: {flags:#?}", flags.len());
+    Ok(())
 }
 
 #[test]
@@ -73,7 +104,7 @@ fn components_read_configuration_of_every_file_of_values_from_its_mounted_config
                 let list = list.as_array().with_context(|| what.clone())?;
                 assert!(list.contains(&expected), "{what}: {list:?}");
             }
-            let reader = Component::named(component).context("no such component")?;
+            let reader = Component::from_name(component).context("no such component")?;
             // The metric of a process has the same digest.
             assert_eq!(
                 digests[component],

@@ -5,6 +5,7 @@
 mod configuration;
 mod egress;
 mod install;
+mod metrics;
 mod narrowed;
 mod permissions;
 mod render;

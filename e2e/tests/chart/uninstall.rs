@@ -45,7 +45,7 @@ fn uninstall(cluster: &Cluster, patience: &str) -> Result<Command> {
         .arg("--kubeconfig")
         .arg(cluster.issue_kubeconfig(USER, &groups)?)
         .args(["--namespace=oz-system", "uninstall"])
-        .arg(format!("--patience={patience}"));
+        .arg(format!("--timeout={patience}"));
     Ok(command)
 }
 

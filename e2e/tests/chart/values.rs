@@ -91,8 +91,8 @@ fn invalid_or_misspelt_chart_value_is_refused() -> Result<()> {
         ("log.format=xml", "format"),
         ("tickets.checks.jira.accept=true", "url"),
         ("tickets.checks.jira.url=https://jira.test", "jira/url"),
-        ("tickets.checks.jira.whenAway=Maybe", "whenAway"),
-        ("tickets.checks.jira.every=often", "every"),
+        ("tickets.checks.jira.failurePolicy=Maybe", "failurePolicy"),
+        ("tickets.checks.jira.interval=often", "interval"),
         ("gate.recordings.url=file:///tmp", "recordings/url"),
         ("gate.recordings.endpoint=minio:9000", "endpoint"),
         ("gate.recordings.spool.sizeLimit=1Gi", "sizeLimit"),
@@ -205,7 +205,7 @@ fn values_become_fields_with_their_types() -> Result<()> {
         "--set=composites.enabled=true,composites.selector.team=,composites.selector.part=a",
         "--set=harness.enabled=true,harness.image.pullPolicy=Never,harness.image.tag=v1",
         "--set=harness.gitImage.repository=,harness.seedDeniedRanges={10.0.0.0/8,10.96.0.0/12}",
-        "--set=webhook.extraArgs={--log=debug},transient.maxBindingWindowIn.prod=1h",
+        "--set=webhook.extraArgs={--log=debug},transient.maxBindingWindowByNamespace.prod=1h",
     ];
     let read = configuration(&flags)?;
     assert_eq!(read.audit.max_events, 10_000_000);
@@ -228,7 +228,7 @@ fn values_become_fields_with_their_types() -> Result<()> {
         .labels
         .get("app.kubernetes.io/component");
     assert_eq!(component.map(String::as_str), Some("broker"));
-    assert_eq!(read.transient.max_binding_window_in.len(), 1);
+    assert_eq!(read.transient.max_binding_window_by_namespace.len(), 1);
     Ok(())
 }
 

@@ -10,9 +10,9 @@ use oz_trail::AuditEvent;
 
 use crate::alone;
 
-const ERIN: Person = Person::named("erin", &["security"]);
+const ERIN: Person = Person::new("erin", &["security"]);
 /// The user who connected, with all rights.
-const ADMIN: Person = Person::named("admin", &["system:masters"]);
+const ADMIN: Person = Person::new("admin", &["system:masters"]);
 
 /// Returns all reviews in the scene of connections by break-glass.
 async fn reviews(scene: &Scene) -> Result<Vec<AccessReview>> {
@@ -47,7 +47,7 @@ async fn opened_and_told_of(scene: &Scene) -> Result<AccessReview> {
 async fn break_glass_is_reviewed_by_another_user_after_window() -> Result<()> {
     let (_turn, cluster) = alone().await?;
     let webhook = Options::default().set("webhook.breakGlassReview.window", "20s");
-    let operator = Options::default().set("webhook.breakGlassReview.within", "1s");
+    let operator = Options::default().set("webhook.breakGlassReview.deadline", "1s");
     let system = System::start_as(cluster, &webhook, &operator).await?;
     let scene = Scene::set(cluster, "glass").await?;
     scene.may_review("security").await?;

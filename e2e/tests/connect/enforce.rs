@@ -311,7 +311,7 @@ async fn the_label_that_makes_a_namespace_enforcing_is_guarded() -> Result<()> {
     };
     for forbidden in [&off, &other] {
         let refused = change("bob", forbidden).await?;
-        assert!(refused.is_some_and(|why| why.contains("may not take the label")));
+        assert!(refused.is_some_and(|why| why.contains("may not remove the label")));
     }
     assert_eq!(change("bob", &harmless).await?, None);
     // An administrator may, by RBAC or by break-glass.

@@ -5,17 +5,17 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::rbac::v1::Role;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use oz_api::{Follow, TargetKind};
+use oz_api::{OnPodReplacement, TargetKind};
 use oz_e2e::{Scene, System, exec_request, exec_template, records_in, refusal};
 use oz_testkit::{CONDITION_TIMEOUT, eventually, fixtures};
 use oz_trail::Action;
 
 use crate::alone;
 
-/// Creates a template with `follow: Successor`.
+/// Creates a template with `onPodReplacement: Follow`.
 async fn following(scene: &Scene, kind: TargetKind, workload: &str) -> Result<()> {
     let mut template = exec_template(workload, kind, workload);
-    template.spec.access_config.follow = Follow::Successor;
+    template.spec.access_config.on_pod_replacement = OnPodReplacement::Follow;
     scene.template(&template).await?;
     Ok(())
 }

@@ -14,8 +14,8 @@ use oz_trail::AuditEvent;
 
 use crate::alone;
 
-const BOB: Person = Person::named("bob", &["approvers"]);
-const CAROL: Person = Person::named("carol", &["approvers"]);
+const BOB: Person = Person::new("bob", &["approvers"]);
+const CAROL: Person = Person::new("carol", &["approvers"]);
 
 /// Sets up a scene with a template that requires the approvals of bob and carol.
 async fn scene(cluster: &'static Cluster, prefix: &str, timeout: &str) -> Result<Scene> {

@@ -47,7 +47,8 @@ async fn reapplied_manifest_is_granted_again_after_expiry() -> Result<()> {
     let _operator = Operator::start(cluster, &brief).await?;
     let scene = Scene::set(cluster, "again").await?;
     let alice = scene.requests("alice").await?;
-    let mut request = exec_request("again", TEMPLATE, "3s");
+    // Long enough for a grant on a busy machine.
+    let mut request = exec_request("again", TEMPLATE, "10s");
     request.metadata.namespace = Some(scene.name().to_owned());
     let file = cluster.state_dir().join("again.json");
     std::fs::write(&file, serde_json::to_vec(&request)?)?;

@@ -236,7 +236,7 @@ async fn an_old_key_is_replaced_and_an_emptied_secret_filled_again() -> Result<(
     let secrets: Api<Secret> = Api::namespaced(scene.admin.clone(), NAMESPACE);
     // An operator reads the key's age when it starts. The first one has just made the key.
     system.operator.process.kill9();
-    let made_at = json!({ "oz.wizardofoz.co/key-made-at": "2026-01-01T00:00:00Z" });
+    let made_at = json!({ "oz.wizardofoz.co/key-created-at": "2026-01-01T00:00:00Z" });
     let older = Patch::Merge(json!({ "metadata": { "annotations": made_at } }));
     let name = Owner::Operator.private_keys();
     secrets.patch(name, &PatchParams::default(), &older).await?;
@@ -275,8 +275,8 @@ async fn deleted_secrets_with_keys_are_read_again_once_they_are_back() -> Result
     let before = secrets.get(public).await?.data.context("no public keys")?;
     let mark = cluster.audit().mark()?;
     for (name, said) in [
-        (private, "the Secret with the signing key is gone"),
-        (public, "the Secret with public keys is gone"),
+        (private, "the Secret with the signing key does not exist"),
+        (public, "the Secret with public keys does not exist"),
     ] {
         secrets.delete(name, &DeleteParams::default()).await?;
         let process = &mut system.webhook.process;

@@ -53,7 +53,7 @@ async fn without_a_stamp_nothing_is_granted_and_the_reason_says_what_to_do() -> 
     }
     // The canary has detected it too.
     let metrics = operator.metrics().await?;
-    assert!(metrics.contains("oz_stamp_in_path 0"), "{metrics}");
+    assert!(metrics.contains("oz_canary_stamped 0"), "{metrics}");
     Ok(())
 }
 

@@ -68,7 +68,7 @@ async fn phase(scene: &Scene, name: &str, phase: RunPhase) -> Result<HarnessRun>
 }
 
 /// Checks that an instant is not before its due time, with the tolerance of a clock that is off, and not long after it.
-fn at(what: &str, was: Timestamp, due: Timestamp) -> Result<()> {
+fn ensure_on_time(what: &str, was: Timestamp, due: Timestamp) -> Result<()> {
     let late = was.duration_since(due);
     ensure!(
         late >= -EARLY && late < LATE,
@@ -90,14 +90,14 @@ async fn timeout(scene: &Scene) -> Result<()> {
         Ok(pods.get(&pod.name_any()).await?.metadata.deletion_timestamp)
     })
     .await?;
-    at("told to end", told.0 - GRACE, due)?;
+    ensure_on_time("told to end", told.0 - GRACE, due)?;
     let at_once = DeleteParams::default().grace_period(0);
     pods.delete(&pod.name_any(), &at_once).await?;
     let run = phase(scene, "timeout", RunPhase::Failed).await?;
     let status = run.status.unwrap_or_default();
     let completed = conditions::find(&status.conditions, "Completed").context("not told")?;
     ensure!(completed.reason == "DeadlineExceeded", "{completed:?}");
-    at("over", status.completion_time.context("no end")?, due)
+    ensure_on_time("over", status.completion_time.context("no end")?, due)
 }
 
 /// Checks that a run that has ended is removed when its time after that is over.
@@ -112,13 +112,13 @@ async fn removal(scene: &Scene) -> Result<()> {
     let run = phase(scene, "removal", RunPhase::Succeeded).await?;
     let completed = run.status.and_then(|status| status.completion_time);
     let completed = completed.context("no end")?;
-    at("completed", completed, ended)?;
+    ensure_on_time("completed", completed, ended)?;
     let runs = scene.api::<HarnessRun>();
     eventually("the run to be gone", CONDITION_TIMEOUT, async || {
         Ok(runs.get_opt("removal").await?.is_none().then_some(()))
     })
     .await?;
-    at(
+    ensure_on_time(
         "removed",
         Timestamp::now(),
         completed + SignedDuration::from_secs(3),

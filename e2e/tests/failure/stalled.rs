@@ -8,7 +8,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use oz_api::{Phase, TargetKind};
-use oz_e2e::{ApiProxy, Asked, Kept, Options, Scene, System, exec_request, exec_template, refusal};
+use oz_e2e::{
+    ApiProxy, GrantedRequest, Kept, Options, Scene, System, exec_request, exec_template, refusal,
+};
 use oz_testkit::{Cluster, eventually, fixtures};
 
 use crate::alone;
@@ -24,7 +26,7 @@ struct Stage {
     operator: ApiProxy,
     system: System,
     scene: Scene,
-    asked: Asked,
+    asked: GrantedRequest,
 }
 
 impl Stage {
@@ -147,7 +149,7 @@ async fn ended_grant_admits_no_user_while_webhook_cannot_watch() -> Result<()> {
         Ok(role.is_none().then_some(()))
     })
     .await?;
-    let gone = format!("its Role is gone from {}", stage.scene.name());
+    let gone = format!("its Role in {} does not exist", stage.scene.name());
     stage.alice_is_refused(&gone)?;
 
     stage.webhook.release();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::alone;
 
 /// Returns the reported changes of each request, in their order.
-fn told(output: &str) -> Result<BTreeMap<String, Vec<Value>>> {
+fn parse_changes(output: &str) -> Result<BTreeMap<String, Vec<Value>>> {
     let mut told = BTreeMap::<_, Vec<_>>::new();
     for line in output.lines() {
         let change: Value = serde_json::from_str(line)?;
@@ -63,13 +63,13 @@ async fn watch_reports_each_change_once_across_api_server_restart() -> Result<()
 
     for watch in [&json, &text] {
         watch
-            .says("stderr", &["no changes come", "connecting again"])
+            .says("stderr", &["failed to receive changes", "connecting again"])
             .await?;
         watch.says("stderr", &["watching again"]).await?;
         let said = watch.read("stderr")?;
         let times = |words: &str| said.matches(words).count();
         // This counts all kinds together; a starting API server may disconnect once more.
-        let (broken, back) = (times("no changes come"), times("watching again"));
+        let (broken, back) = (times("failed to receive changes"), times("watching again"));
         assert!(broken == back && broken <= 2, "{said}");
     }
     for name in ["before", "during-0", "during-1", "during-2", "after"] {
@@ -80,7 +80,7 @@ async fn watch_reports_each_change_once_across_api_server_restart() -> Result<()
     text.shows(&["ExecAccessRequest goes", "Deleted"]).await?;
 
     let output = json.read("stdout")?;
-    for (name, changes) in told(&output)? {
+    for (name, changes) in parse_changes(&output)? {
         let twice = changes.windows(2).any(|two| two[0] == two[1]);
         ensure!(!twice, "{name} is told of twice: {changes:?}");
         // No change is reported twice.

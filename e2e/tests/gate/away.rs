@@ -77,7 +77,9 @@ async fn ends_in_time<D>(
         anyhow::bail!("one end, told so often: {cut:?}");
     };
     ensure!(
-        cut.action == Action::SessionCut && cut.time >= until - EARLY && cut.time < until + LATE,
+        cut.action == Action::SessionTerminated
+            && cut.time >= until - EARLY
+            && cut.time < until + LATE,
         "{cut:?}"
     );
     Ok(())

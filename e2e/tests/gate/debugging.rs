@@ -131,7 +131,7 @@ async fn refuses_all_else(scene: &Scene, pod: &str) -> Result<()> {
         ),
         (
             vec!["debug", pod, &image, "--profile=netadmin"],
-            "NET_ADMIN gives more",
+            "NET_ADMIN grants more",
         ),
         (
             vec!["debug", pod, &image, "--target=another"],
@@ -140,11 +140,11 @@ async fn refuses_all_else(scene: &Scene, pod: &str) -> Result<()> {
         (vec!["debug", &other, &image], "not for pod"),
         (
             vec!["debug", pod, &image, "--copy-to=mine"],
-            "is not passed on",
+            "is not forwarded",
         ),
         (attach(fixtures::CONTAINER), "not Attach"),
         (vec!["exec", pod, "--", "true"], "not Exec"),
-        (vec!["get", "pods"], "is not passed on"),
+        (vec!["get", "pods"], "is not forwarded"),
     ] {
         let output = scene.through_gate("alice", "mine", &words).output()?;
         assert!(!output.status.success(), "{words:?}");

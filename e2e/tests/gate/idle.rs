@@ -42,14 +42,14 @@ async fn idle_session_ends_and_terminal_shows_reason() -> Result<()> {
     let told = said(&told);
     drop(input);
     assert!(
-        told.contains("nothing was said in this session for 10s"),
+        told.contains("this session had no input and no output for 10s"),
         "{told}"
     );
     assert!(talking.is_open(), "what was used has ended");
     let reasons = eventually("the end to be on record", CONDITION_TIMEOUT, async || {
         let records = records_in(&whole.gate.process)?;
         let of_it = records.into_iter().filter(|record| {
-            record.action == Action::SessionCut && record.request.namespace == scene.name()
+            record.action == Action::SessionTerminated && record.request.namespace == scene.name()
         });
         let reasons: Vec<String> = of_it.map(|record| record.reason).collect();
         Ok((!reasons.is_empty()).then_some(reasons))
@@ -69,7 +69,7 @@ async fn an_idle_timeout_where_no_gate_sees_a_session_is_refused() -> Result<()>
     config.sessions = oz_api::Sessions::Required;
     let why = refused(whole.scene.template(&template).await)?;
     assert!(
-        why.contains("must be left out unless sessions is Gate"),
+        why.contains("must be omitted unless sessions is Gate"),
         "{why}"
     );
     Ok(())

@@ -32,14 +32,14 @@ pub(crate) fn kills() -> usize {
 
 /// The observed sessions and their records, over all gates.
 #[derive(Default)]
-struct Seen {
+struct SessionCounts {
     opened: usize,
     /// The sessions with a recorded recording, by their keys.
     recorded: BTreeSet<String>,
     interrupted: usize,
 }
 
-impl Seen {
+impl SessionCounts {
     /// Reads the records of the gate's process.
     fn records(&mut self, gate: &Gate, scene: &Scene) -> Result<()> {
         let of_it = |one: &Record| {
@@ -69,7 +69,12 @@ async fn open(scene: &Scene, pod: &str) -> Result<Vec<Session>> {
 }
 
 /// Checks that all opened sessions are recorded, and that the stored recordings match the records.
-async fn whole(scene: &Scene, gate: &Gate, kept: &RecordingStore, seen: &mut Seen) -> Result<()> {
+async fn whole(
+    scene: &Scene,
+    gate: &Gate,
+    kept: &RecordingStore,
+    seen: &mut SessionCounts,
+) -> Result<()> {
     eventually("each session on record", CONDITION_TIMEOUT, async || {
         seen.records(gate, scene)?;
         // Sessions that were attempted while a gate was down may also have records.
@@ -134,7 +139,7 @@ async fn no_session_is_without_its_record_however_often_the_gate_is_killed() -> 
     let alice = scene.requests("alice").await?;
     let granted = alice.granted(&exec_request("mine", GATED, "2h")).await?;
     let pod = granted.pod();
-    let mut seen = Seen::default();
+    let mut seen = SessionCounts::default();
     for _ in 0..kills() {
         let sessions = open(&scene, &pod).await?;
         seen.opened += sessions.len();
@@ -161,9 +166,9 @@ async fn a_gate_that_is_killed_while_it_says_what_an_earlier_one_left_leaves_it_
     let alice = scene.requests("alice").await?;
     let granted = alice.granted(&exec_request("mine", GATED, "2h")).await?;
     let sessions = open(&scene, &granted.pod()).await?;
-    let mut seen = Seen {
+    let mut seen = SessionCounts {
         opened: sessions.len(),
-        ..Seen::default()
+        ..SessionCounts::default()
     };
     gate.process.kill9();
     for round in 0..kills() {
@@ -215,13 +220,10 @@ async fn a_store_that_goes_away_is_not_felt_and_gets_everything_when_it_is_back(
     let alice = scene.requests("alice").await?;
     let granted = alice.granted(&exec_request("mine", GATED, "2h")).await?;
     let pod = granted.pod();
-    let mut seen = Seen::default();
-    let (store, away) = (kept.store(), kept.store().with_extension("away"));
+    let mut seen = SessionCounts::default();
     for _ in 0..kills() {
         let sessions = open(&scene, &pod).await?;
-        // A file has the name of the store's directory, so the gate can store nothing below it.
-        std::fs::rename(&store, &away)?;
-        std::fs::write(&store, "away")?;
+        let unavailable = kept.unavailable()?;
         let more = open(&scene, &pod).await?;
         seen.opened += sessions.len() + more.len();
         drop((sessions, more));
@@ -230,8 +232,7 @@ async fn a_store_that_goes_away_is_not_felt_and_gets_everything_when_it_is_back(
             Ok((seen.recorded.len() >= seen.opened).then_some(()))
         })
         .await?;
-        std::fs::remove_file(&store)?;
-        std::fs::rename(&away, &store)?;
+        drop(unavailable);
     }
     whole(&scene, &gate, &kept, &mut seen).await
 }

@@ -169,17 +169,17 @@ async fn open_session_is_listed_watched_and_ended_by_moderator_with_notice() -> 
     let told = said(&alices.ended().await?);
     for words in [
         format!("oz: {moderator} watches this session"),
-        format!("oz: {moderator} ended this session: it is late"),
+        format!("oz: {moderator} terminated this session: it is late"),
     ] {
         ensure!(told.contains(&words), "{told}");
     }
     let watched = watching.ended().await?;
     ensure!(
-        watched.status.success() && said(&watched).contains("ended this session: it is late"),
+        watched.status.success() && said(&watched).contains("terminated this session: it is late"),
         "{}",
         said(&watched)
     );
-    let cut = noted(gate, scene, Action::SessionCut, &["EndedByHand"]).await?;
+    let cut = noted(gate, scene, Action::SessionTerminated, &["EndedByUser"]).await?;
     assert_eq!(cut[0].details.get("endedBy"), Some(&moderator));
     noted(gate, scene, Action::SessionWatched, &["Began", "Ended"]).await?;
     ensure!(listed(scene, &moderator)?.sessions.is_empty());
@@ -247,11 +247,11 @@ async fn a_session_in_another_replica_is_found_watched_and_ended_through_this_on
     ensure!(ended.status.success(), "{}", said(&ended));
     let told = said(&in_first.ended().await?);
     ensure!(
-        told.contains(&format!("{moderator} ended this session")),
+        told.contains(&format!("{moderator} terminated this session")),
         "{told}"
     );
     ensure!(watching.ended().await?.status.success());
-    let cut = noted(&first, &scene, Action::SessionCut, &["EndedByHand"]).await?;
+    let cut = noted(&first, &scene, Action::SessionTerminated, &["EndedByUser"]).await?;
     assert_eq!(cut[0].details.get("endedBy"), Some(&moderator));
     noted(&first, &scene, Action::SessionWatched, &["Began", "Ended"]).await?;
     ensure!(in_second.is_open(), "another session was ended");

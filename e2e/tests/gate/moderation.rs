@@ -90,7 +90,7 @@ async fn a_moderated_session_opens_when_watched_is_held_without_and_ends_a_minut
         .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")
         .output()?;
     ensure!(
-        !refused.status.success() && said(&refused).contains("that takes a WebSocket"),
+        !refused.status.success() && said(&refused).contains("moderation requires a WebSocket"),
         "{}",
         said(&refused)
     );
@@ -110,21 +110,21 @@ async fn a_moderated_session_opens_when_watched_is_held_without_and_ends_a_minut
     stands(scene, &moderator, State::Open, 1).await?;
 
     drop(watching);
-    stands(scene, &moderator, State::Held, 0).await?;
+    stands(scene, &moderator, State::Paused, 0).await?;
     let again = watch(&moderator)?;
     stands(scene, &moderator, State::Open, 1).await?;
-    noted(gate, scene, Action::SessionHeld, &["Held", "Resumed"]).await?;
+    noted(gate, scene, Action::SessionPaused, &["Paused", "Resumed"]).await?;
     drop(again);
     let told = said(&alices.ended().await?);
     for words in [
         format!("oz: {moderator} watches this session"),
-        "oz: this session is held until somebody of moderators, devs".to_owned(),
-        "oz: this session goes on".to_owned(),
-        "they did not come back within 60 seconds".to_owned(),
+        "oz: this session is paused until a user of moderators, devs".to_owned(),
+        "oz: this session continues".to_owned(),
+        "that was not the case for 60 seconds".to_owned(),
     ] {
         ensure!(told.contains(&words), "{words}: {told}");
     }
-    noted(gate, scene, Action::SessionCut, &["NotModerated"]).await?;
+    noted(gate, scene, Action::SessionTerminated, &["NotModerated"]).await?;
     let watched = noted(gate, scene, Action::SessionWatched, &["Began", "Ended"]).await?;
     let by_moderator = watched
         .iter()
@@ -173,7 +173,7 @@ async fn a_session_that_waits_can_be_ended_and_moderation_takes_a_gate() -> Resu
     ensure!(ended.status.success(), "{}", said(&ended));
     let refused = tokio::time::timeout(CONDITION_TIMEOUT, opening).await???;
     ensure!(!refused.status.success(), "{}", said(&refused));
-    let cut = noted(gate, scene, Action::SessionCut, &["EndedByHand"]).await?;
+    let cut = noted(gate, scene, Action::SessionTerminated, &["EndedByUser"]).await?;
     assert_eq!(cut[0].details.get("endedBy"), Some(&moderator));
     Ok(())
 }

@@ -180,7 +180,7 @@ async fn others_other_pods_and_other_paths_are_refused() -> Result<()> {
         (vec!["exec", &other, "--", "true"], "not for pod"),
         (vec!["port-forward", &pod, "0:80"], "not PortForward"),
         (vec!["attach", &pod], "not Attach"),
-        (vec!["get", "pods"], "is not passed on"),
+        (vec!["get", "pods"], "is not forwarded"),
         (vec!["get", "secrets"], "doesn't have a resource type"),
         (vec!["delete", "pod", &pod], "cannot delete"),
     ] {
@@ -275,7 +275,9 @@ async fn open_session_ends_with_grant_and_reason_without_operator() -> Result<()
         let all = records_in(&whole.gate.process)?;
         let cut: Vec<String> = all
             .iter()
-            .filter(|one| one.action == Action::SessionCut && one.request.namespace == scene.name())
+            .filter(|one| {
+                one.action == Action::SessionTerminated && one.request.namespace == scene.name()
+            })
             .map(|one| format!("{} {}", one.request.name, one.reason))
             .collect();
         Ok((cut.len() >= 3).then_some(cut))
@@ -303,7 +305,7 @@ async fn openapi_request_of_api_server_is_answered_as_not_described() -> Result<
             !metrics.contains("what=\"none\""),
             "something else was refused: {metrics}"
         );
-        let told = metrics.contains("reason=\"NotDescribed\"");
+        let told = metrics.contains("reason=\"OpenAPINotServed\"");
         Ok(told.then_some(()))
     })
     .await
@@ -322,7 +324,7 @@ async fn without_a_gate_a_template_that_needs_one_gives_nothing() -> Result<()> 
     let conditions = status.conditions;
     let told = conditions
         .iter()
-        .any(|one| one.message.contains("the operator knows of none"));
+        .any(|one| one.message.contains("the operator has no gate"));
     assert!(told, "{conditions:?}");
     Ok(())
 }

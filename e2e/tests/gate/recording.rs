@@ -284,7 +284,7 @@ async fn without_a_place_to_keep_it_there_is_no_session_where_one_must_be_record
     let scene = Scene::set(cluster, "nowhere").await?;
     scene.template(&recording_template(REQUIRED)).await?;
     let offered = RecordingConfig {
-        mode: RecordingMode::Offered,
+        mode: RecordingMode::BestEffort,
         ..REQUIRED
     };
     let mut template = recording_template(offered);
@@ -314,7 +314,7 @@ async fn without_a_place_to_keep_it_there_is_no_session_where_one_must_be_record
     let refused = get_in("mine", &pod)?;
     ensure!(!refused.status.success());
     ensure!(
-        said(&refused).contains("has every session recorded"),
+        said(&refused).contains("requires a recording of each session"),
         "{}",
         said(&refused)
     );

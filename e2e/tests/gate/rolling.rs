@@ -159,7 +159,7 @@ async fn replacement_of_gate_breaks_no_sessions_and_refuses_no_users() -> Result
         let mut records = records_in(&gate.process)?;
         records.retain(|one| {
             one.request.namespace == scene.name()
-                && matches!(one.action, Action::SessionEnded | Action::SessionCut)
+                && matches!(one.action, Action::SessionEnded | Action::SessionTerminated)
         });
         Ok::<_, anyhow::Error>(records)
     };

@@ -148,9 +148,9 @@ impl World {
     async fn slowed(&self, count: usize) -> Result<()> {
         eventually("a user to be slowed down", CONDITION_TIMEOUT, async || {
             let full = self.metric("oz_gate_recording_shares_full ").await?;
-            let slowed = self.metric("oz_gate_sessions_slowed ").await?;
+            let slowed = self.metric("oz_gate_sessions_throttled ").await?;
             let all = u32::try_from(count)?;
-            let is_cut = !self.records(Action::SessionCut)?.is_empty();
+            let is_cut = !self.records(Action::SessionTerminated)?.is_empty();
             let is_slowed = full >= f64::from(all) && slowed >= f64::from(all);
             Ok((is_cut || is_slowed).then_some(()))
         })
@@ -317,7 +317,7 @@ async fn user_with_full_share_is_slowed_without_loss() -> Result<()> {
     })
     .await?;
     ensure!(
-        said(&refused).contains("that one user has"),
+        said(&refused).contains("bytes of one user"),
         "{}",
         said(&refused)
     );
@@ -332,7 +332,7 @@ async fn user_with_full_share_is_slowed_without_loss() -> Result<()> {
     beside.says("four").await?;
     beside.ends().await?;
     world.recorded(3).await?;
-    ensure!(world.records(Action::SessionCut)?.is_empty());
+    ensure!(world.records(Action::SessionTerminated)?.is_empty());
     let ended = world.records(Action::SessionEnded)?;
     let codes = ended.iter().map(|one| one.details.get("exitCode"));
     ensure!(codes.flatten().all(|code| code == "0"), "{ended:?}");
@@ -360,21 +360,24 @@ async fn with_a_full_spool_nothing_is_open_that_must_be_recorded() -> Result<()>
         session.tell("go on")?;
         told += 1;
         world.slowed(told).await?;
-        if !world.records(Action::SessionCut)?.is_empty() {
+        if !world.records(Action::SessionTerminated)?.is_empty() {
             break;
         }
     }
     cut_for_want_of_room(&world, 1).await?;
     ensure!(told >= SHARES - 1, "it was full after {told} users");
     let refused = world.enters()?;
-    for part in ["has every session recorded", "bytes are taken"] {
+    for part in [
+        "requires a recording of each session",
+        "wait to be stored use",
+    ] {
         ensure!(said(&refused).contains(part), "{}", said(&refused));
     }
     // Sessions with a full share wait, and no completely recorded session ends: only a session that has room in its
     // user's
     // share, when the spool has none.
     let ended = sessions.iter().filter(|session| !session.is_open()).count();
-    let cut = world.records(Action::SessionCut)?.len();
+    let cut = world.records(Action::SessionTerminated)?.len();
     ensure!(
         ended <= cut && cut < told,
         "{ended} ended, {cut} of {told} are cut"
@@ -439,13 +442,17 @@ async fn command_does_not_run_if_recording_cannot_begin() -> Result<()> {
 /// Waits until this many sessions have ended because there was no room for their output.
 async fn cut_for_want_of_room(world: &World, count: usize) -> Result<()> {
     let cut = eventually("the ends on record", CONDITION_TIMEOUT, async || {
-        let cut = world.records(Action::SessionCut)?;
+        let cut = world.records(Action::SessionTerminated)?;
         Ok((cut.len() >= count).then_some(cut))
     })
     .await?;
     for one in &cut {
         ensure!(one.reason == "NotRecorded", "{one:?}");
-        ensure!(one.message.contains("bytes are taken"), "{}", one.message);
+        ensure!(
+            one.message.contains("wait to be stored use"),
+            "{}",
+            one.message
+        );
     }
     Ok(())
 }

@@ -54,7 +54,7 @@ async fn without_a_ready_gate_namespaces_can_be_deleted_and_with_the_next_one_pe
     apply(cluster, "deploy/rbac/gate")?;
     ready(&admin, serving, true).await?;
     let options = Gate::operator_options()
-        .set("gate.withdraw", true)
+        .set("gate.unregisterWhenUnavailable", true)
         .set("gate.service.port", serving.port());
     let _system = System::start_with(cluster, &options).await?;
     let mut gate = Gate::start_at(cluster, &Options::default(), serving).await?;

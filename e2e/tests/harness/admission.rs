@@ -1,4 +1,4 @@
-//! What is let in of runs, templates, workspaces and policies, and from whom.
+//! Admission of runs, templates, workspaces and policies, by object and author.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Secret;
@@ -8,8 +8,11 @@ use kube::{Api, Resource, ResourceExt as _};
 use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
 };
-use oz_api::labels;
-use oz_e2e::{Scene, records_in, refused};
+use oz_api::{conditions, labels, names};
+use oz_core::access::stamp;
+use oz_e2e::{Scene, identity, records_in, refused};
+use oz_runs::definitions::SECRETS_READABLE;
+use oz_runs::policy_stamp;
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use oz_trail::{Action, Decision, Record};
 use serde::Serialize;
@@ -18,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::support::oz;
 
-/// What a user may do about every kind of a namespace.
+/// Returns a rule with all rights on every namespaced kind.
 fn everything() -> Value {
     json!({"apiGroups": ["paddock.dev"], "resources": ["*"], "verbs": ["*"]})
 }
@@ -55,7 +58,7 @@ where
     api.create(&PostParams::default(), &object).await
 }
 
-/// What the webhook put on record of a namespace.
+/// Returns the audit records of the webhook about a namespace.
 async fn records(scene: &Scene) -> Result<Vec<Record>> {
     let mut all = records_in(&oz().await?.webhook.process)?;
     all.retain(|record| record.request.namespace == scene.name());
@@ -168,7 +171,7 @@ async fn objects_shaped_like_original_are_admitted() -> Result<()> {
     Ok(())
 }
 
-/// The API server looks at these by itself, before it asks any hook: they are refused while none answers.
+/// The API server checks these with the definitions, before it calls a hook: they are denied while no hook responds.
 #[tokio::test]
 async fn invalid_objects_are_refused_by_definitions_without_hook() -> Result<()> {
     let scene = stage("alone").await?;
@@ -210,8 +213,7 @@ async fn invalid_objects_are_refused_by_definitions_without_hook() -> Result<()>
     Ok(())
 }
 
-/// Whoever may write everything of paddock.dev in a namespace, and nothing else there, gets no pods and no Secrets
-/// by it.
+/// A user with all rights on paddock.dev in a namespace, and no other rights there, obtains no pods and no Secrets.
 #[tokio::test]
 async fn r31_author_of_harness_objects_gains_no_rights_through_oz() -> Result<()> {
     let scene = stage("authors").await?;
@@ -301,10 +303,10 @@ async fn everywhere(scene: &Scene, user: &str) -> Result<()> {
     roles.create(&parameters, &role).await?;
     let bindings = Api::<ClusterRoleBinding>::all(scene.admin.clone());
     bindings.create(&parameters, &binding).await?;
-    scene.known(user, &[rule]).await
+    scene.wait_for_rules(user, &[rule]).await
 }
 
-/// In the original, each of these writes an event.
+/// The original writes an event for each of these.
 #[tokio::test]
 async fn r32_nothing_is_written_on_a_dry_run_and_for_metadata() -> Result<()> {
     let scene = stage("quiet").await?;
@@ -393,5 +395,104 @@ async fn broken_objects_can_be_deleted() -> Result<()> {
     assert!(scene.api::<Secret>().get_opt("git").await?.is_none());
     let freed = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     runs.patch("held", &PatchParams::default(), &freed).await?;
+    Ok(())
+}
+
+/// Returns the stamp of a policy, if the webhook made one.
+fn stamp_of(policy: &BrokerPolicy) -> Option<String> {
+    let stamp = stamp::read(&policy.metadata)?;
+    (stamp != FORGED).then(|| stamp.to_owned())
+}
+
+/// The annotation that a user writes.
+const FORGED: &str = "forged";
+
+/// Creates a policy until one is stamped: some seconds after its start, the webhook identifies the API server.
+async fn stamped_policy(policies: &Api<BrokerPolicy>) -> Result<BrokerPolicy> {
+    let mut number = 0;
+    eventually("a policy to be stamped", CONDITION_TIMEOUT, async || {
+        number += 1;
+        let metadata = json!({
+            "name": format!("key-{number}"),
+            "annotations": {labels::REQUESTER: FORGED},
+        });
+        let created = create_with(policies, metadata, key()).await?;
+        Ok(stamp_of(&created).map(|_| created))
+    })
+    .await
+}
+
+/// Waits until the status reports the spec and the author of the stamp.
+async fn until_verified(policies: &Api<BrokerPolicy>, policy: &BrokerPolicy) -> Result<()> {
+    let digest = policy_stamp::digest(policy);
+    let stamped = stamp::parse_unverified(&policy.metadata).context("no stamp")?;
+    let author = stamped.also.last().unwrap_or(&stamped.requester);
+    let verified = eventually("status.verified", CONDITION_TIMEOUT, async || {
+        let policy = policies.get(&policy.name_any()).await?;
+        let verified = policy.status.and_then(|status| status.verified);
+        Ok(verified.filter(|verified| verified.digest == digest))
+    });
+    assert_eq!(verified.await?.author, author.user);
+    Ok(())
+}
+
+/// A broker lends by a spec that the webhook stamped: no user writes the stamp, and the status follows it.
+#[tokio::test]
+async fn policy_is_stamped_at_each_change_of_its_spec() -> Result<()> {
+    let scene = stage("stamped").await?;
+    let policies = scene.api::<BrokerPolicy>();
+    let created = stamped_policy(&policies).await?;
+    until_verified(&policies, &created).await?;
+    let (name, parameters) = (created.name_any(), PatchParams::default());
+    let stamp = stamp_of(&created);
+    for metadata in [
+        json!({"labels": {"team": "shop"}}),
+        json!({"annotations": {labels::REQUESTER: FORGED}}),
+        json!({"annotations": {labels::REQUESTER: null}}),
+    ] {
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        let after = policies.patch(&name, &parameters, &patch).await?;
+        assert_eq!(stamp_of(&after), stamp, "{metadata}");
+    }
+    let wider = Patch::Merge(json!({"spec": {"appliesToTemplates": ["echo*", "parrot"]}}));
+    let changed = policies.patch(&name, &parameters, &wider).await?;
+    assert!(stamp_of(&changed).is_some_and(|after| Some(after) != stamp));
+    until_verified(&policies, &changed).await
+}
+
+/// The broker has no right to a Secret that no Role of the namespace gives it.
+#[tokio::test]
+async fn policy_reports_secrets_that_brokers_may_not_read() -> Result<()> {
+    let scene = stage("readable").await?;
+    let policies = scene.api::<BrokerPolicy>();
+    create(&policies, "key", key()).await?;
+    let condition = async |status: &str| {
+        let what = format!("SecretsReadable={status}");
+        // The permissions are checked again after half a minute.
+        eventually(&what, CONDITION_TIMEOUT, async || {
+            let policy = policies.get("key").await?;
+            let conditions = policy.status.unwrap_or_default().conditions;
+            let found = conditions::find(&conditions, SECRETS_READABLE);
+            Ok(found.filter(|one| one.status == status).cloned())
+        })
+        .await
+    };
+    let lacking = condition("False").await?;
+    for part in [
+        "may not get Secret key".to_owned(),
+        format!(
+            "ozctl run policy scaffold TEMPLATE --role -n {}",
+            scene.name()
+        ),
+    ] {
+        assert!(lacking.message.contains(&part), "{}", lacking.message);
+    }
+    // The test has its own kubeconfig of the broker, of which no process runs.
+    let (broker, _) = identity(scene.cluster, names::BROKER)?;
+    let gets = json!({
+        "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["key"], "verbs": ["get"],
+    });
+    scene.allow("reads", &broker, &[gets]).await?;
+    condition("True").await?;
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! What the original does wrong (the numbers are those of the list that ours was made by), where no other test has
-//! it: what is told, what is on record, and for how long.
+//! Defects of the original, by their numbers, that no other test covers: messages, audit records and their retention.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +16,7 @@ use serde_json::json;
 use crate::support::World;
 
 /// The reasons of the events about a run, of both types.
-async fn told(world: &World, run: &str) -> Result<BTreeSet<(String, String)>> {
+async fn list_event_reasons(world: &World, run: &str) -> Result<BTreeSet<(String, String)>> {
     let events = world.api::<Event>().list(&ListParams::default()).await?;
     let about = events.items.into_iter().filter(|event| {
         let regarding = event.regarding.as_ref();
@@ -48,7 +47,7 @@ async fn r7_run_has_events_of_actual_changes_only() -> Result<()> {
     // One event tells of Job and agent where one status does.
     let in_one = BTreeSet::from(["JobCreated", "Succeeded"].map(normal));
     eventually("the events of the run", CONDITION_TIMEOUT, async || {
-        let told = told(&world, "hello").await?;
+        let told = list_event_reasons(&world, "hello").await?;
         ensure!(told == expected || told == in_one, "{told:?}");
         Ok(Some(()))
     })
@@ -81,7 +80,7 @@ async fn r9_a_run_that_fails_before_its_job_has_an_end_and_says_why() -> Result<
     Ok(())
 }
 
-/// The original's go with the object that they tell of.
+/// The original deletes its records with the object that they are about.
 #[tokio::test]
 async fn r15_records_of_a_run_have_no_owner_and_stay_when_it_goes() -> Result<()> {
     let world = World::new("stay").await?;

@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 
 use crate::support::{apply_as, oz};
 
-/// The namespace of what was there before any hook.
+/// The namespace of the objects that were stored before any hook.
 const STORED: &str = "stored-definitions";
 const GROUP: &str = "paddock.dev";
 
-/// Stores templates and policies that are wrong, as somebody could while no hook was registered: some of it is
-/// refused by hooks alone.
+/// Stores invalid templates and policies, as a user could while no hook was registered: a part of them is denied only
+/// by hooks.
 pub(crate) async fn store_what_hooks_refuse(cluster: &Cluster) -> Result<()> {
     let admin = cluster.client("admin").await?;
     let namespace = json!({"metadata": {"name": STORED}});
@@ -63,7 +63,7 @@ where
     Ok(Api::namespaced(cluster.client("admin").await?, STORED))
 }
 
-/// A template that stands alone, with these fields besides.
+/// Returns a template without a base, with additional fields.
 fn template(name: &str, fields: Value) -> Value {
     let mut spec =
         json!({"harness": "echo", "image": "registry.test/echo:1", "command": ["/echo"]});
@@ -92,7 +92,7 @@ fn extend(spec: &mut Value, fields: Value) {
     }
 }
 
-/// What has conditions.
+/// An object with conditions.
 trait Conditioned:
     Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned
 {
@@ -288,7 +288,7 @@ async fn discovery_is_reported_until_exact_second_of_its_end() -> Result<()> {
     let grants = json!({"grants": {"egress": [{"host": "api.example.com", "ports": [443]}]}});
     apply_as(&policies, policy("found", grants.clone())).await?;
     let (_, said) = until(&policies, "found", "Ready", "True Success").await?;
-    assert_eq!(said, "runs are admitted by what it grants");
+    assert_eq!(said, "runs are admitted by its grants");
     until(
         &policies,
         "found",

@@ -46,7 +46,7 @@ async fn examples_work_as_described() -> Result<()> {
     Ok(())
 }
 
-/// Whatever comes first: a run waits for its template, its template for its base, and both for the workspace.
+/// In any order: a run waits for its template, its template for its base, and both for the workspace.
 #[tokio::test]
 async fn manifest_for_original_applies_unchanged() -> Result<()> {
     let world = World::new("original").await?;

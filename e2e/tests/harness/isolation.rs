@@ -1,4 +1,4 @@
-//! NetworkPolicies that somebody else makes beside those of runs: they add up.
+//! NetworkPolicies of other users in addition to those of runs: their rules add up.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::networking::v1::NetworkPolicy;

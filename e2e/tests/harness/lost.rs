@@ -1,4 +1,4 @@
-//! What goes away under runs: their namespace, their node.
+//! Loss of the namespace or the node of a run.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -54,8 +54,8 @@ async fn a_namespace_goes_with_its_runs_and_they_are_on_record() -> Result<()> {
     Ok(())
 }
 
-/// Nobody knows whether the pod of a node that does not answer runs still: until it is known to be gone, nothing else
-/// gets its workspace, a second attempt of its own run no more than another run.
+/// The pod of a node that does not respond may still run. Until its end is certain, no other run gets its workspace,
+/// and its own run gets no second attempt.
 #[tokio::test]
 async fn a_run_on_a_node_that_is_lost_keeps_its_workspace_until_its_pod_is_gone() -> Result<()> {
     let world = World::new("lost").await?;

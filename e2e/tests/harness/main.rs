@@ -6,6 +6,7 @@ mod defects;
 mod definitions;
 mod drift;
 mod examples;
+mod intercepted;
 mod isolation;
 mod lost;
 mod queue;

@@ -145,7 +145,7 @@ async fn many_wait_for_one_workspace_and_cost_little_each() -> Result<()> {
     .await
 }
 
-/// Deleted by force, run and pod: nobody waits for what is not there any more.
+/// After a forced deletion of the run and its pod, the next run does not wait for them.
 #[tokio::test]
 async fn a_holder_that_is_deleted_by_force_makes_room_once_its_pod_is_gone() -> Result<()> {
     let world = World::new("forced").await?;

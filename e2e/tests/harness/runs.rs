@@ -1,4 +1,4 @@
-//! What becomes of a run, from its submission to its end.
+//! The phases of a run, from its submission to its end.
 
 use anyhow::{Context, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
@@ -93,7 +93,7 @@ async fn a_workspace_that_is_deleted_waits_for_the_run_that_holds_it() -> Result
     .await
 }
 
-/// As those that the original made have none.
+/// Claims of the original have no such labels.
 #[tokio::test]
 async fn a_claim_without_our_labels_gets_them_and_is_not_lost() -> Result<()> {
     let world = World::new("claim").await?;

@@ -21,7 +21,7 @@ fn phase(workspace: &Workspace) -> Option<WorkspacePhase> {
     workspace.status.as_ref()?.phase
 }
 
-/// What is there of that which fills a workspace, by kind and name.
+/// Returns the existing objects of a seed, by kind and name.
 async fn parts(world: &World, workspace: &str) -> Result<Vec<String>> {
     let all = ListParams::default();
     let jobs = world.api::<Job>().list(&all).await?.items;

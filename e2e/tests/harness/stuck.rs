@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::{BY_HAND, World, apply_as, message, reason};
 
-/// Submits a run whose pod gets no node, and sees what becomes of it.
+/// Submits a run with a pod that cannot be scheduled, and checks its messages and its end.
 async fn waits_and_ends(world: &World, name: &str, spec: Value, says: &[&str]) -> Result<()> {
     world.submit(name, spec).await?;
     let told = |run: &HarnessRun| {
@@ -55,7 +55,7 @@ async fn a_claim_that_never_binds_holds_a_run_up_until_its_timeout_and_says_so()
     Ok(())
 }
 
-/// Its volume is on a node that its template rules out.
+/// The template of the run excludes the node of its volume.
 #[tokio::test]
 async fn a_volume_on_another_node_holds_a_run_up_until_its_timeout_and_says_so() -> Result<()> {
     let world = World::new("elsewhere").await?;

@@ -35,7 +35,7 @@ pub(crate) fn options() -> Options {
         .set("operator.podReadyTimeout", "5s")
 }
 
-/// The oz of this process, started by whoever comes first.
+/// Returns the oz of this process, which the first caller starts.
 pub(crate) async fn oz() -> Result<&'static Oz> {
     let cluster = Cluster::shared().await?;
     OZ.get_or_try_init(async || {
@@ -60,7 +60,7 @@ pub(crate) async fn oz() -> Result<&'static Oz> {
     .await
 }
 
-/// How many claims can be bound in all.
+/// The number of claims that can be bound.
 const VOLUMES: usize = 60;
 /// A namespace with a template.
 pub(crate) struct World {
@@ -71,7 +71,7 @@ pub(crate) struct World {
 
 /// The template that every world has.
 pub(crate) const TEMPLATE: &str = "echo";
-/// The template whose pods do nothing by themselves.
+/// The template of pods that a test starts and ends.
 pub(crate) const BY_HAND: &str = "by-hand";
 
 impl World {
@@ -92,7 +92,7 @@ impl World {
         Ok(world)
     }
 
-    /// What the operator put on record of a run.
+    /// Returns the audit records of the operator about a run.
     pub(crate) async fn records(&self, run: &str) -> Result<Vec<Record>> {
         let all = records_in(&oz().await?.operator.process)?;
         let is_meant =
@@ -160,7 +160,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits until a pod was told to end.
+    /// Waits until the deletion of a pod has begun.
     pub(crate) async fn told_to_end(&self, pod: &Pod) -> Result<Pod> {
         let (name, pods) = (pod.name_any(), self.api::<Pod>());
         eventually(
@@ -218,7 +218,7 @@ impl World {
         Api::namespaced(self.admin.clone(), self.name())
     }
 
-    /// A template whose agent's image is there, with more fields of its spec.
+    /// Creates a template with an existing image, and with more fields of its spec.
     pub(crate) async fn template(&self, name: &str, more: Value) -> Result<HarnessTemplate> {
         let mut spec = json!({
             "harness": "echo",
@@ -298,7 +298,7 @@ impl World {
         .await
     }
 
-    /// Lets the pod of a run be as the kubelet would tell it.
+    /// Writes a status of the pod of a run, as the kubelet would.
     pub(crate) async fn kubelet_says(&self, pod: &str, status: Value) -> Result<()> {
         let pods = self.api::<Pod>();
         let patch = Patch::Merge(json!({ "status": status }));

@@ -24,7 +24,7 @@ struct Kind {
 }
 
 impl Kind {
-    fn of<K: Resource<DynamicType = ()>>(spec: Value) -> Self {
+    fn new<K: Resource<DynamicType = ()>>(spec: Value) -> Self {
         let resource = ApiResource::erase::<K>(&());
         Self {
             is_everywhere: resource.kind.starts_with("Cluster"),
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// An object whose spec has these fields besides, or in place of what it has; `null` takes one away.
+    /// Returns an object with these fields added to its spec or replaced in it; `null` removes a field.
     fn object(&self, name: &str, fields: &Value) -> DynamicObject {
         let mut object = DynamicObject::new(name, &self.resource);
         let mut spec = self.spec.clone();
@@ -60,13 +60,13 @@ fn change(spec: &mut Value, fields: &Value) {
 }
 
 fn runs() -> Kind {
-    Kind::of::<HarnessRun>(json!({"templateRef": {"name": "echo"}, "prompt": "hi"}))
+    Kind::new::<HarnessRun>(json!({"templateRef": {"name": "echo"}, "prompt": "hi"}))
 }
 
 fn workspaces() -> Kind {
     let repository =
         json!({"url": "https://git.test/a.git", "credentialsSecretRef": {"name": "a"}});
-    Kind::of::<Workspace>(json!({"storage": {"size": "1Gi"}, "seed": {"repos": [repository]}}))
+    Kind::new::<Workspace>(json!({"storage": {"size": "1Gi"}, "seed": {"repos": [repository]}}))
 }
 
 fn template() -> Value {
@@ -74,7 +74,7 @@ fn template() -> Value {
 }
 
 fn policies() -> Kind {
-    Kind::of::<BrokerPolicy>(json!({"appliesToTemplates": ["echo"], "grants": {}}))
+    Kind::new::<BrokerPolicy>(json!({"appliesToTemplates": ["echo"], "grants": {}}))
 }
 
 fn granting(provider: Value) -> Value {
@@ -83,7 +83,7 @@ fn granting(provider: Value) -> Value {
 
 const REASON: &str = "as this test says, at length";
 
-/// What is wrong, and the field that is named with it.
+/// Invalid runs, and the field in the message.
 fn of_runs() -> Vec<(Value, &'static str)> {
     let from = |sources: Value| json!({"prompt": null, "promptFrom": sources});
     let key = json!({"name": "texts", "key": "ask"});
@@ -148,7 +148,7 @@ fn of_workspaces() -> Vec<(Value, &'static str)> {
     ]
 }
 
-/// Of both kinds of templates.
+/// Invalid templates of both kinds.
 fn of_templates() -> Vec<(Value, &'static str)> {
     vec![
         (json!({"image": null}), "spec.image"),
@@ -170,7 +170,7 @@ fn of_templates() -> Vec<(Value, &'static str)> {
     ]
 }
 
-/// Of those that inherit.
+/// Invalid templates with a base.
 fn of_heirs() -> Vec<(Value, &'static str)> {
     vec![
         (json!({"image": "echo:2"}), "spec.image"),
@@ -255,7 +255,7 @@ fn of_policies() -> Vec<(Value, &'static str)> {
     ]
 }
 
-/// Tries what is wrong; what is in order is let in.
+/// Asserts that invalid objects are denied, and a valid one is accepted.
 async fn holds(
     client: &Client,
     namespace: &str,
@@ -315,9 +315,9 @@ async fn the_definitions_alone_refuse_what_cannot_be() -> Result<()> {
     for (kind, wrong) in [
         (runs(), of_runs()),
         (workspaces(), of_workspaces()),
-        (Kind::of::<HarnessTemplate>(template()), of_templates()),
-        (Kind::of::<HarnessTemplate>(heir), of_heirs()),
-        (Kind::of::<ClusterHarnessTemplate>(template()), everywhere),
+        (Kind::new::<HarnessTemplate>(template()), of_templates()),
+        (Kind::new::<HarnessTemplate>(heir), of_heirs()),
+        (Kind::new::<ClusterHarnessTemplate>(template()), everywhere),
         (policies(), of_policies()),
     ] {
         holds(&client, namespace.name(), &kind, wrong).await?;
@@ -330,7 +330,7 @@ async fn definitions_keep_immutable_fields_without_webhook() -> Result<()> {
     let cluster = cluster().await?;
     let client = cluster.client("admin").await?;
     let namespace = TestNamespace::create(cluster, "kept").await?;
-    let copy = Kind::of::<Workspace>(json!({
+    let copy = Kind::new::<Workspace>(json!({
         "storage": {"size": "1Gi"}, "source": {"workspaceRef": "other"},
     }));
     for (name, kind, changes, stays) in [

@@ -1,5 +1,5 @@
-//! The broker, and ozctl's verbs for harness runs, on a real API server where nobody runs the runs: what becomes of
-//! them is what the test says.
+//! The broker, and the harness run commands of ozctl, on a real API server without an operator: the tests write the
+//! statuses of the runs.
 
 mod broker;
 mod definitions;

@@ -26,8 +26,8 @@ const ALTER: Person = Person {
     uid: "u-alice",
     groups: &["approvers"],
 };
-const BOB: Person = Person::named("bob", &["approvers"]);
-const CAROL: Person = Person::named("carol", &["approvers"]);
+const BOB: Person = Person::new("bob", &["approvers"]);
+const CAROL: Person = Person::new("carol", &["approvers"]);
 
 /// Creates a stage with a template that requires one approval of the group `approvers` under each of `rules` rules.
 async fn stage(prefix: &str, rules: usize, timeout: &str) -> Result<Stage> {
@@ -80,7 +80,7 @@ async fn ones_own_request() -> Result<()> {
     let request = waiting(&stage).await?;
     let why = refused(answer(&stage, ALICE, &answer_to(&request, "yes", true)?).await)?;
     assert!(
-        why.contains("asked for ExecAccessRequest mine themselves"),
+        why.contains("created ExecAccessRequest mine themselves"),
         "{why}"
     );
     Ok(())
@@ -92,7 +92,10 @@ async fn ones_own_request_under_another_name() -> Result<()> {
     let stage = stage("alter", 1, "10m").await?;
     let request = waiting(&stage).await?;
     let why = refused(answer(&stage, ALTER, &answer_to(&request, "yes", true)?).await)?;
-    assert!(why.contains("somebody else has to answer"), "{why}");
+    assert!(
+        why.contains("an approval by another user is required"),
+        "{why}"
+    );
     Ok(())
 }
 
@@ -105,7 +108,7 @@ async fn once_for_two_rules() -> Result<()> {
     answer(&stage, BOB, &answer_to(&request, "one", true)?).await?;
     let why = refused(answer(&stage, BOB, &answer_to(&request, "two", true)?).await)?;
     assert!(
-        why.contains("bob answered ExecAccessRequest mine already, by one"),
+        why.contains("bob decided about ExecAccessRequest mine already, by one"),
         "{why}"
     );
     let requests = stage.requests("admin").await?;
@@ -136,7 +139,7 @@ async fn a_request_that_was_made_anew() -> Result<()> {
     let now = waiting(&stage).await?;
     assert_ne!(before.metadata.uid, now.metadata.uid);
     let why = refused(answer(&stage, BOB, &answer_to(&before, "yes", true)?).await)?;
-    assert!(why.contains("it was made anew"), "{why}");
+    assert!(why.contains("it was created again"), "{why}");
     Ok(())
 }
 
@@ -185,7 +188,7 @@ async fn an_answer_that_is_edited() -> Result<()> {
 async fn a_service_account_of_a_group() -> Result<()> {
     let stage = stage("account", 1, "10m").await?;
     let request = waiting(&stage).await?;
-    let account = Person::named("system:serviceaccount:ci:gate", &["approvers"]);
+    let account = Person::new("system:serviceaccount:ci:gate", &["approvers"]);
     let why = refused(answer(&stage, account, &answer_to(&request, "yes", true)?).await)?;
     assert!(why.contains("in no approval rule"), "{why}");
     Ok(())
@@ -228,7 +231,7 @@ async fn decision_of_another_approver_is_not_deleted() -> Result<()> {
         .await;
     let why = refused(deleted)?;
     assert!(
-        why.contains("withdrawn by nobody else") || why.contains("somebody else's"),
+        why.contains("only its author can withdraw it") || why.contains("somebody else's"),
         "{why}"
     );
     Ok(())
@@ -277,7 +280,10 @@ async fn an_answer_that_is_replayed() -> Result<()> {
     let mut again = answer_to(&request, "one", true)?;
     again.metadata.annotations = given.metadata.annotations;
     let why = refused(answer(&stage, ALTER, &again).await)?;
-    assert!(why.contains("somebody else has to answer"), "{why}");
+    assert!(
+        why.contains("an approval by another user is required"),
+        "{why}"
+    );
     Ok(())
 }
 
@@ -408,7 +414,7 @@ async fn approval_after_loosened_rules_is_refused() -> Result<()> {
     templates
         .patch("asked", &PatchParams::default(), &patch)
         .await?;
-    let mallory = Person::named("mallory", &["system:masters"]);
+    let mallory = Person::new("mallory", &["system:masters"]);
     // The approval has the digest from before the change.
     let why = refused(answer(&stage, mallory, &yes).await)?;
     assert!(!why.is_empty());

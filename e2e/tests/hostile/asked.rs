@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use oz_api::{Operation, TargetKind};
 use oz_e2e::{
-    Asked, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refusal, refused,
+    GrantedRequest, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refusal, refused,
 };
 use oz_testkit::{eventually, fixtures};
 use oz_trail::Action;
@@ -21,10 +21,10 @@ use crate::connecting::{becomes, enforced};
 
 const SOON: Duration = Duration::from_secs(60);
 const RBAC: &str = "rbac.authorization.k8s.io";
-const REFUSED: &str = "nobody makes that last longer";
+const REFUSED: &str = "a user may not pass on or extend the rights of a grant";
 
 /// Sets up an observing namespace in which alice has a grant, and may write Roles and RoleBindings.
-async fn writes_rbac(prefix: &str) -> Result<(Stage, Asked)> {
+async fn writes_rbac(prefix: &str) -> Result<(Stage, GrantedRequest)> {
     let stage = Stage::set(prefix).await?;
     let rule = json!({
         "apiGroups": [RBAC], "resources": ["roles", "rolebindings"],
@@ -102,7 +102,7 @@ async fn a_copy_of_the_role() -> Result<()> {
     at_last(&roles, &role("for-ever", &rules(&asked.pod()))?, REFUSED).await?;
     let recorded = records_in(&stage.oz()?.webhook.process)?;
     let named = recorded.into_iter().any(|record| {
-        record.action == Action::RightCopied
+        record.action == Action::GrantCopied
             && record.request.namespace == stage.name()
             && record
                 .details
@@ -284,7 +284,7 @@ async fn roles_that_are_no_copies() -> Result<()> {
 }
 
 /// Sets up an enforcing namespace in which alice has a grant, and may use proxies, change pods and resize them.
-async fn may_proxy(prefix: &str) -> Result<(Stage, Asked)> {
+async fn may_proxy(prefix: &str) -> Result<(Stage, GrantedRequest)> {
     let (stage, asked) = enforced(prefix, "10m").await?;
     let rules = [
         json!({ "apiGroups": [""], "resources": ["pods/proxy", "services/proxy"], "verbs": ["*"] }),

@@ -61,7 +61,7 @@ async fn a_command_policy_that_is_slow() -> Result<()> {
     let pod = asked.pod();
     let many = vec!["x"; 500];
     // kubectl sends the request twice, and reports the second denial.
-    for (argv, why) in [(&["echo"][..], "Index"), (&many, "no answer")] {
+    for (argv, why) in [(&["echo"][..], "Index"), (&many, "did not respond in time")] {
         let command = [&[pod.as_str(), "--"], argv].concat();
         eventually(why, CONDITION_TIMEOUT, async || {
             let said = refusal(&stage.exec("alice", &command).output()?).unwrap_or_default();

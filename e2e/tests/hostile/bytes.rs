@@ -212,6 +212,6 @@ async fn a_genuine_stamp_from_the_port() -> Result<()> {
     assert!(why.contains("mallory is in none of the groups"), "{why}");
     copied.spec.template_name = "later".to_owned();
     let stored = mallory.create(&copied).await?;
-    assert!(stamp::of(&stored.metadata).is_some_and(|stamp| stamp.contains("\"mallory\"")));
+    assert!(stamp::read(&stored.metadata).is_some_and(|stamp| stamp.contains("\"mallory\"")));
     Ok(())
 }

@@ -12,7 +12,8 @@ use kube::Api;
 use kube::api::{AttachParams, DeleteParams, Patch, PatchParams};
 use oz_api::{Operation, TargetKind, labels};
 use oz_e2e::{
-    Asked, Scene, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refusal, refused,
+    GrantedRequest, Scene, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refusal,
+    refused,
 };
 use oz_testkit::{eventually, fixtures};
 use oz_trail::{Action, DECIDED_AT};
@@ -26,7 +27,7 @@ const SOON: Duration = Duration::from_secs(60);
 const MINUTES: Duration = Duration::from_secs(120);
 
 /// Sets up an enforcing namespace in which alice has a grant and the RBAC permissions for every kind of connection.
-pub(crate) async fn enforced(prefix: &str, duration: &str) -> Result<(Stage, Asked)> {
+pub(crate) async fn enforced(prefix: &str, duration: &str) -> Result<(Stage, GrantedRequest)> {
     let stage = Stage::set(prefix).await?;
     let alice = stage.requests("alice").await?;
     let asked = alice
@@ -149,7 +150,12 @@ async fn a_pod_that_bears_the_name_again() -> Result<()> {
     pods.delete("db-0", &DeleteParams::default().grace_period(0))
         .await?;
     fixtures::ready_pods(&stage.admin, stage.name(), "app=db", 1).await?;
-    becomes(&stage, &["exec", "db-0", "--", "true"], Some("ask again")).await
+    becomes(
+        &stage,
+        &["exec", "db-0", "--", "true"],
+        Some("create a new request"),
+    )
+    .await
 }
 
 /// Adding an ephemeral container (`kubectl debug`), which requires no right to exec: the webhook denies it, because
@@ -341,7 +347,7 @@ async fn the_label_that_enforces() -> Result<()> {
             r#"{"metadata":{"labels":null}}"#,
         ],
     ] {
-        becomes(&stage, arguments, Some("may not take the label")).await?;
+        becomes(&stage, arguments, Some("may not remove the label")).await?;
     }
     Ok(())
 }
@@ -378,7 +384,7 @@ async fn the_label_that_enforces_by_the_back_door() -> Result<()> {
         &["replace", "--raw", &status, "-f", &path],
         &["replace", "--raw", &finalize, "-f", &path],
     ] {
-        becomes(&stage, arguments, Some("may not take the label")).await?;
+        becomes(&stage, arguments, Some("may not remove the label")).await?;
     }
     let stays = namespaces.get(name).await?.metadata.labels;
     assert!(stays.is_some_and(|labels| labels.contains_key(labels::ENFORCE)));

@@ -286,7 +286,7 @@ async fn patches_that_handle_large_values() -> Result<()> {
     let again = json!({"op": "copy", "from": "/metadata/annotations", "path": "/metadata/more"});
     let operations = [first, second].into_iter();
     let operations = operations.chain(std::iter::repeat_n(again, 62));
-    bomb("large", operations.collect(), "at most 1048576 are").await
+    bomb("large", operations.collect(), "the maximum is 1048576").await
 }
 
 /// A patch that copies the document into itself repeatedly, so that its size doubles with each operation: the

@@ -90,19 +90,19 @@ async fn a_request_of_another_namespace() -> Result<()> {
 }
 
 /// Connecting to another pod behind one's own request, in this namespace or in another: the gate denies it with the
-/// reason `OtherPod`.
+/// reason `PodMismatch`.
 #[tokio::test]
 async fn another_pod_behind_the_prefix() -> Result<()> {
     let gated = Gated::set("other-pod").await?;
     let other = gated.other_pod()?;
     for rest in ["", "/log", "/exec?command=id"] {
         gated
-            .refuses(&gated.of_pod(&other, rest), "OtherPod")
+            .refuses(&gated.of_pod(&other, rest), "PodMismatch")
             .await?;
         for namespace in ["kube-system", "default"] {
             let pod = format!("/api/v1/namespaces/{namespace}/pods/{}{rest}", gated.pod);
             gated
-                .refuses(&gated.behind("mine", &pod), "OtherPod")
+                .refuses(&gated.behind("mine", &pod), "PodMismatch")
                 .await?;
         }
     }
@@ -450,7 +450,7 @@ async fn operations_that_were_not_granted() -> Result<()> {
     }
     for rest in ["/proxy", "/proxy/", "/eviction", "/status", "/resize"] {
         gated
-            .refuses(&gated.of_pod(&gated.pod, rest), "NotThroughTheGate")
+            .refuses(&gated.of_pod(&gated.pod, rest), "PathNotServed")
             .await?;
     }
     let debug = ["debug", &gated.pod, "--image", fixtures::IMAGE];

@@ -124,7 +124,7 @@ async fn frames_that_hide_input_end_session() -> Result<()> {
     let reasons = eventually("the sessions to be cut", A_MINUTE, async || {
         let mut cut = records_in(&gated.gate.process)?;
         cut.retain(|record| {
-            record.action == Action::SessionCut && record.request.namespace == gated.name()
+            record.action == Action::SessionTerminated && record.request.namespace == gated.name()
         });
         let reasons: Vec<String> = cut.into_iter().map(|record| record.reason).collect();
         Ok((reasons.len() >= count).then_some(reasons))

@@ -73,7 +73,7 @@ async fn a_reader_that_reads_nothing() -> Result<()> {
     eventually("the session to be cut", A_MINUTE, async || {
         let records = records_in(&gated.gate.process)?;
         let cut = records.iter().any(|record| {
-            record.action == Action::SessionCut && record.request.namespace == gated.name()
+            record.action == Action::SessionTerminated && record.request.namespace == gated.name()
         });
         Ok(cut.then_some(()))
     })
@@ -229,7 +229,7 @@ async fn until_all_sessions_ended(gated: &Gated) -> Result<()> {
     eventually("every session to end", A_MINUTE, async || {
         let webhooks = records_in(&gated.oz()?.webhook.process)?;
         let opened = of_it(webhooks, &[Action::SessionOpened]);
-        let ends = [Action::SessionEnded, Action::SessionCut];
+        let ends = [Action::SessionEnded, Action::SessionTerminated];
         let ended = of_it(records_in(&gated.gate.process)?, &ends);
         let (opened_count, ended_count) = (counted(&opened), counted(&ended));
         ensure!(

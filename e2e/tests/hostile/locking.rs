@@ -12,7 +12,7 @@ use oz_testkit::eventually;
 use serde_json::{Value, json};
 
 use crate::requests::SOON;
-use crate::{Held, Stage};
+use crate::{Stage, SystemGuard};
 
 fn locks(client: &Client) -> Api<AccessLock> {
     Api::all(client.clone())
@@ -65,7 +65,7 @@ async fn cannot_be_rid_of_it(stage: &Stage, target: &Value, keeper: &Client) -> 
     let gone = locks.delete(name, &DeleteParams::default()).await;
     let why = refused(gone.map(drop))?;
     assert!(
-        why.contains("whom a lock names does not change or remove it"),
+        why.contains("a locked user may not change or delete the lock"),
         "{why}"
     );
     let mine = ListParams::default().fields(&format!("metadata.name={name}"));
@@ -261,7 +261,7 @@ async fn a_lock_while_the_webhook_is_down() -> Result<()> {
     alice.create(&exec_request("waits", "asked", "30m")).await?;
     let waits = |status: &oz_api::RequestStatus| status.approval.is_some();
     alice.until("waits", "to wait for others", waits).await?;
-    if let Held::Alone(system) = &mut stage.system {
+    if let SystemGuard::Alone(system) = &mut stage.system {
         let system = system.as_mut().context("oz is stopped")?;
         system.webhook.process.kill9();
     }
@@ -287,7 +287,7 @@ async fn a_lock_while_the_webhook_is_down() -> Result<()> {
         .delete(stage.name(), &DeleteParams::default())
         .await?;
     // The next test starts oz again.
-    if let Held::Alone(system) = &mut stage.system {
+    if let SystemGuard::Alone(system) = &mut stage.system {
         drop(system.take());
     }
     Ok(())

@@ -11,8 +11,8 @@ use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt as _};
 use oz_api::{ExecAccessRequest, PodAccessRequest, labels, names};
 use oz_e2e::{
-    Asked, Scene, System, TEMPLATE, binding, exec_request, forged_record, identity, install,
-    pod_request, refused, role, stamped, unregister_hooks,
+    GrantedRequest, Scene, System, TEMPLATE, binding, exec_request, forged_record, identity,
+    install, pod_request, refused, role, stamped, unregister_hooks,
 };
 use oz_testkit::eventually;
 use oz_trail::AuditEvent;
@@ -22,7 +22,7 @@ use tokio::sync::RwLockWriteGuard;
 use crate::SYSTEM;
 
 /// The message of the admission policy about names, and a label, that are reserved for Roles of grants.
-const RESERVED: &str = "reserved for Roles that oz makes";
+const RESERVED: &str = "reserved for Roles that oz creates";
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A scene in a cluster without processes of oz. No test starts one while this value exists.
@@ -33,7 +33,7 @@ pub(crate) struct Ruin {
 }
 
 impl Ruin {
-    pub(crate) async fn of(prefix: &str) -> Result<Self> {
+    pub(crate) async fn set_up(prefix: &str) -> Result<Self> {
         let mut system = SYSTEM.write().await;
         drop(system.take());
         let cluster = crate::cluster().await?;
@@ -70,24 +70,27 @@ impl Ruin {
     }
 
     /// Creates a request of carol with a stamp that has the right form and no valid seal.
-    async fn request(&self, name: &str) -> Result<Asked> {
+    async fn request(&self, name: &str) -> Result<GrantedRequest> {
         let mut request: ExecAccessRequest = exec_request(name, TEMPLATE, "5m");
         request.metadata.annotations = Some(stamped("carol"));
         let create = PostParams::default();
         let request = self.api().create(&create, &request).await?;
-        Ok(Asked { request })
+        Ok(GrantedRequest { request })
     }
 }
 
 /// Forging an audit record while oz is down: the admission policy denies it.
 #[tokio::test]
 async fn forged_audit_record_is_refused_while_oz_is_down() -> Result<()> {
-    let ruin = Ruin::of("forged").await?;
+    let ruin = Ruin::set_up("forged").await?;
     let forged = forged_record();
     for client in [&ruin.carol, &ruin.scene.admin] {
         let events: Api<AuditEvent> = Api::all(client.clone());
         let why = refused(events.create(&PostParams::default(), &forged).await)?;
-        assert!(why.contains("by oz alone"), "{why}");
+        assert!(
+            why.contains("only oz writes and deletes AuditEvents"),
+            "{why}"
+        );
     }
     Ok(())
 }
@@ -100,19 +103,22 @@ async fn deletion_of_audit_records_is_refused_while_oz_is_down() -> Result<()> {
     let alice = stage.requests("alice").await?;
     alice.granted(&exec_request("mine", TEMPLATE, "5m")).await?;
     drop(stage);
-    let ruin = Ruin::of("deleted-record").await?;
+    let ruin = Ruin::set_up("deleted-record").await?;
     for client in [&ruin.carol, &ruin.scene.admin] {
         let events: Api<AuditEvent> = Api::all(client.clone());
         let one = events.list(&Default::default()).await?.items.pop();
         let name = one.context("no record")?.name_any();
         let delete = DeleteParams::default();
         let why = refused(events.delete(&name, &delete).await)?;
-        assert!(why.contains("by oz alone"), "{why}");
+        assert!(
+            why.contains("only oz writes and deletes AuditEvents"),
+            "{why}"
+        );
         let all = events.delete_collection(&delete, &Default::default()).await;
-        assert!(refused(all)?.contains("by oz alone"));
+        assert!(refused(all)?.contains("only oz writes and deletes AuditEvents"));
         let patch = Patch::Merge(json!({"metadata": {"labels": null}}));
         let merged = events.patch(&name, &PatchParams::default(), &patch).await;
-        assert!(refused(merged)?.contains("by oz alone"));
+        assert!(refused(merged)?.contains("only oz writes and deletes AuditEvents"));
     }
     Ok(())
 }
@@ -120,14 +126,17 @@ async fn deletion_of_audit_records_is_refused_while_oz_is_down() -> Result<()> {
 /// Writing the expiry into the status of a request while oz is down: the admission policy denies it.
 #[tokio::test]
 async fn status_change_is_refused_while_oz_is_down() -> Result<()> {
-    let ruin = Ruin::of("ruin-status").await?;
+    let ruin = Ruin::set_up("ruin-status").await?;
     ruin.request("mine").await?;
     let merge = PatchParams::default();
     let edit = Patch::Merge(json!({"status": {"expiresAt": "2099-01-01T00:00:00Z"}}));
     for client in [&ruin.carol, &ruin.scene.admin] {
         let requests: Api<ExecAccessRequest> = Api::namespaced(client.clone(), ruin.scene.name());
         let why = refused(requests.patch_status("mine", &merge, &edit).await)?;
-        assert!(why.contains("operator alone"), "{why}");
+        assert!(
+            why.contains("only oz's operator writes the status"),
+            "{why}"
+        );
     }
     Ok(())
 }
@@ -136,7 +145,7 @@ async fn status_change_is_refused_while_oz_is_down() -> Result<()> {
 /// it; other annotations may be written, and the request may be deleted.
 #[tokio::test]
 async fn stamp_change_is_refused_while_oz_is_down() -> Result<()> {
-    let ruin = Ruin::of("restamped").await?;
+    let ruin = Ruin::set_up("restamped").await?;
     ruin.request("mine").await?;
     let requests = ruin.api::<ExecAccessRequest>();
     let merge = PatchParams::default();
@@ -157,7 +166,7 @@ async fn stamp_change_is_refused_while_oz_is_down() -> Result<()> {
 /// denies it.
 #[tokio::test]
 async fn unstamped_or_forged_request_is_refused_while_oz_is_down() -> Result<()> {
-    let ruin = Ruin::of("brought").await?;
+    let ruin = Ruin::set_up("brought").await?;
     let create = PostParams::default();
     for annotations in [None, Some(stamped("alice"))] {
         let mut exec: ExecAccessRequest = exec_request("mine", TEMPLATE, "5m");
@@ -176,7 +185,7 @@ async fn unstamped_or_forged_request_is_refused_while_oz_is_down() -> Result<()>
 /// denies it; a Role with the name of the grant's other objects may be bound.
 #[tokio::test]
 async fn binding_to_role_of_grant_is_refused_while_oz_is_down() -> Result<()> {
-    let ruin = Ruin::of("ruin-binding").await?;
+    let ruin = Ruin::set_up("ruin-binding").await?;
     let asked = ruin.request("mine").await?;
     let (bindings, create) = (ruin.api::<RoleBinding>(), PostParams::default());
     let waits = binding("waits", &asked.role_name(), "mallory")?;
@@ -191,7 +200,7 @@ async fn binding_to_role_of_grant_is_refused_while_oz_is_down() -> Result<()> {
 /// exceeds the size limit of webhooks: the admission policy denies it.
 #[tokio::test]
 async fn a_binding_that_is_too_large_for_a_hook() -> Result<()> {
-    let ruin = Ruin::of("large-binding").await?;
+    let ruin = Ruin::set_up("large-binding").await?;
     let asked = ruin.request("mine").await?;
     let (bindings, create) = (ruin.api::<RoleBinding>(), PostParams::default());
     let large = binding("large", &asked.role_name(), &"<".repeat(1_410_000))?;
@@ -204,7 +213,7 @@ async fn a_binding_that_is_too_large_for_a_hook() -> Result<()> {
 /// is down: the admission policy denies it; Roles with other names may be created.
 #[tokio::test]
 async fn role_with_name_or_label_of_grant_is_refused_while_oz_is_down() -> Result<()> {
-    let ruin = Ruin::of("ruin-role").await?;
+    let ruin = Ruin::set_up("ruin-role").await?;
     let asked = ruin.request("mine").await?;
     let (roles, create) = (ruin.api::<Role>(), PostParams::default());
     let named = role(&asked.role_name(), &json!([]))?;
@@ -230,7 +239,7 @@ async fn role_with_name_or_label_of_grant_is_refused_while_oz_is_down() -> Resul
 /// it; both may be deleted, which ends the access.
 #[tokio::test]
 async fn widened_grant_is_refused_while_oz_is_down() -> Result<()> {
-    let ruin = Ruin::of("widened").await?;
+    let ruin = Ruin::set_up("widened").await?;
     let asked = ruin.request("mine").await?;
     let (called, name, create) = (
         asked.role_name(),
@@ -268,7 +277,7 @@ async fn widened_grant_is_refused_while_oz_is_down() -> Result<()> {
 #[tokio::test]
 async fn a_grant_that_is_being_deleted_is_changed() -> Result<()> {
     const HOLD: &str = "example.test/hold";
-    let ruin = Ruin::of("terminating").await?;
+    let ruin = Ruin::set_up("terminating").await?;
     let asked = ruin.request("mine").await?;
     let (called, name) = (asked.role_name(), asked.object_name());
     let all = json!({
@@ -336,7 +345,7 @@ async fn a_grant_that_is_being_deleted_is_changed() -> Result<()> {
 /// remove the label.
 #[tokio::test]
 async fn removal_of_enforcing_label_is_refused_while_oz_is_down() -> Result<()> {
-    let ruin = Ruin::of("ruin-label").await?;
+    let ruin = Ruin::set_up("ruin-label").await?;
     ruin.scene.enforce().await?;
     let (name, admin) = (ruin.scene.name(), ruin.scene.admin.clone());
     let rule = json!({"apiGroups": [""], "verbs": ["get", "patch", "update"],
@@ -351,9 +360,9 @@ async fn removal_of_enforcing_label_is_refused_while_oz_is_down() -> Result<()> 
     ] {
         let patch = Patch::Merge(&patch);
         let why = refused(namespaces.patch(name, &merge, &patch).await)?;
-        assert!(why.contains("may not take the label"), "{why}");
+        assert!(why.contains("may not remove the label"), "{why}");
         let why = refused(namespaces.patch_status(name, &merge, &patch).await)?;
-        assert!(why.contains("may not take the label"), "{why}");
+        assert!(why.contains("may not remove the label"), "{why}");
     }
     let mut bare = namespaces.get(name).await?;
     bare.metadata.labels = None;
@@ -362,7 +371,7 @@ async fn removal_of_enforcing_label_is_refused_while_oz_is_down() -> Result<()> 
     let path = format!("/api/v1/namespaces/{name}/finalize");
     let finalize = http::Request::put(path).body(body)?;
     let why = refused(mallory.request::<DynamicObject>(finalize).await)?;
-    assert!(why.contains("may not take the label"), "{why}");
+    assert!(why.contains("may not remove the label"), "{why}");
     let patch = Patch::Merge(json!({"metadata": {"labels": {"mine": "yes"}}}));
     namespaces.patch(name, &merge, &patch).await?;
     let off = Patch::Merge(json!({"metadata": {"labels": {labels::ENFORCE: null}}}));

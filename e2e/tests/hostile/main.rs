@@ -55,19 +55,19 @@ async fn cluster() -> Result<&'static Cluster> {
 
 /// A scene, and the oz that watches it.
 struct Stage {
-    system: Held,
+    system: SystemGuard,
     scene: Scene,
 }
 
 /// The guard of oz: shared with other tests, or exclusive.
-enum Held {
+enum SystemGuard {
     Shared(RwLockReadGuard<'static, Option<System>>),
     Alone(RwLockWriteGuard<'static, Option<System>>),
 }
 
 impl Stage {
     async fn set(prefix: &str) -> Result<Self> {
-        let system = Held::Shared(system().await?);
+        let system = SystemGuard::Shared(system().await?);
         let scene = Scene::set(cluster().await?, prefix).await?;
         Ok(Self { system, scene })
     }
@@ -81,15 +81,15 @@ impl Stage {
         }
         let scene = Scene::set(cluster, prefix).await?;
         Ok(Self {
-            system: Held::Alone(system),
+            system: SystemGuard::Alone(system),
             scene,
         })
     }
 
     fn oz(&self) -> Result<&System> {
         let system = match &self.system {
-            Held::Shared(system) => system.as_ref(),
-            Held::Alone(system) => system.as_ref(),
+            SystemGuard::Shared(system) => system.as_ref(),
+            SystemGuard::Alone(system) => system.as_ref(),
         };
         system.ok_or(anyhow::anyhow!("oz is stopped"))
     }

@@ -56,9 +56,12 @@ async fn metadata_by_the_thousand() -> Result<()> {
         )
         .collect();
     for (metadata, enough) in [
-        (json!({"annotations": annotations(6_756)}), "64 are enough"),
-        (json!({"labels": annotations(6_756)}), "64 are enough"),
-        (json!({"finalizers": finalizers}), "16 are enough"),
+        (
+            json!({"annotations": annotations(6_756)}),
+            "the maximum is 64",
+        ),
+        (json!({"labels": annotations(6_756)}), "the maximum is 64"),
+        (json!({"finalizers": finalizers}), "the maximum is 16"),
     ] {
         let why = refused(alice.create(&with_metadata("many", metadata)?).await)?;
         assert!(why.contains(enough), "{why}");
@@ -93,7 +96,7 @@ async fn metadata_that_grows_later() -> Result<()> {
     let notes = |count| Patch::Merge(json!({"metadata": {"annotations": annotations(count)}}));
     alice.api().patch("mine", &params, &notes(60)).await?;
     let why = refused(alice.api().patch("mine", &params, &notes(600)).await)?;
-    assert!(why.contains("64 are enough"), "{why}");
+    assert!(why.contains("the maximum is 64"), "{why}");
     let none = Patch::Merge(json!({"metadata": {"annotations": {"b": null}}}));
     alice.api().patch("mine", &params, &none).await?;
     alice.api().delete("mine", &DeleteParams::default()).await?;
@@ -111,14 +114,14 @@ async fn templates_without_measure() -> Result<()> {
     let mutation = json!({"controllerTargetMutationConfig": {"args": args}});
     let fat = pod_template("fat", WORKLOAD, &mutation)?;
     let why = refused(pod_templates.create(&params, &fat).await)?;
-    assert!(why.contains("65536 are enough"), "{why}");
+    assert!(why.contains("the maximum is 65536"), "{why}");
 
     let mut deep = json!(1);
     for _ in 0..100 {
         deep = json!([deep]);
     }
     for (value, says) in [
-        (json!("x".repeat(100_000)), "16384 are enough"),
+        (json!("x".repeat(100_000)), "the maximum is 16384"),
         (deep, "must not nest more than 32"),
     ] {
         let operation = json!({"op": "add", "path": "/metadata/annotations/x", "value": value});
@@ -135,7 +138,7 @@ async fn templates_without_measure() -> Result<()> {
         .patch(TEMPLATE, &PatchParams::default(), &Patch::Merge(note))
         .await;
     let why = refused(patched)?;
-    assert!(why.contains("131072 are enough"), "{why}");
+    assert!(why.contains("the maximum is 131072"), "{why}");
     Ok(())
 }
 
@@ -151,7 +154,10 @@ async fn the_21st_request_of_a_user() -> Result<()> {
     }
     let one_more = exec_request("one-more", "later", "5m");
     let why = refused(alice.create(&one_more).await)?;
-    assert!(why.contains("20 requests of alice's wait"), "{why}");
+    assert!(
+        why.contains("20 requests of user alice are pending"),
+        "{why}"
+    );
     stage.requests("bob").await?.create(&one_more).await?;
     alice
         .api()

@@ -8,8 +8,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use oz_api::{Phase, TargetKind, labels, names};
 use oz_e2e::{
-    Asked, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, records_in, refusal,
-    refused,
+    GrantedRequest, TEMPLATE, WORKLOAD, conditions_line, exec_request, exec_template, records_in,
+    refusal, refused,
 };
 use oz_testkit::eventually;
 use oz_trail::{Action, AuditEvent};
@@ -49,7 +49,7 @@ where
 }
 
 /// Waits until the grant gives access to no user.
-async fn worthless(stage: &Stage, asked: &Asked) -> Result<()> {
+async fn worthless(stage: &Stage, asked: &GrantedRequest) -> Result<()> {
     eventually("the grant to be worth nothing", SOON, async || {
         let (role, binding) = stage.grant(&asked.object_name()).await?;
         let nobody = binding.is_none_or(|one| one.subjects.unwrap_or_default().is_empty());
@@ -220,7 +220,7 @@ async fn a_binding_that_waits_for_a_reserved_name() -> Result<()> {
             let role: Role =
                 serde_json::from_value(json!({"metadata": {"name": name}, "rules": []}))?;
             let why = refused(roles.create(&create, &role).await)?;
-            let reserved = "reserved for Roles that oz makes";
+            let reserved = "reserved for Roles that oz creates";
             assert!(why.contains(reserved), "{user} {name}: {why}");
             for called in [name.as_str(), "innocent"] {
                 let why = refused(bindings.create(&create, &binding(called, name)?).await)?;
@@ -258,7 +258,7 @@ async fn a_binding_that_waits_for_the_role() -> Result<()> {
     let asked = waiting(&stage, "mine").await?;
     let role = asked.role_name();
     let empty: Role = serde_json::from_value(json!({"metadata": {"name": role}, "rules": []}))?;
-    let reserved = "reserved for Roles that oz makes";
+    let reserved = "reserved for Roles that oz creates";
     for user in ["mallory", "admin"] {
         let client = stage.cluster.client(user).await?;
         let roles: Api<Role> = Api::namespaced(client.clone(), stage.name());
@@ -288,10 +288,10 @@ fn binding(name: &str, role: &str) -> serde_json::Result<RoleBinding> {
 
 /// Creates a request of alice for a template that does not exist yet: its name and UID are known, and its Role does not
 /// exist.
-async fn waiting(stage: &Stage, name: &str) -> Result<Asked> {
+async fn waiting(stage: &Stage, name: &str) -> Result<GrantedRequest> {
     let alice = stage.requests("alice").await?;
     let request = alice.create(&exec_request(name, "later", "5m")).await?;
-    Ok(Asked { request })
+    Ok(GrantedRequest { request })
 }
 
 /// Creates the template.
@@ -338,7 +338,7 @@ async fn records_that_are_forged_or_deleted() -> Result<()> {
     let mut forged = one.clone();
     forged.metadata = Default::default();
     forged.metadata.name = Some(format!("{name}0"));
-    let alone = "written and deleted by oz alone";
+    let alone = "only oz writes and deletes AuditEvents";
     assert!(refused(events.create(&PostParams::default(), &forged).await)?.contains(alone));
     assert!(refused(events.delete(&name, &DeleteParams::default()).await)?.contains(alone));
     let rewrite = Patch::Merge(json!({"spec": {"message": "nothing to see"}}));

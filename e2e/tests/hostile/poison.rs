@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use oz_api::{Phase, TargetKind, labels};
 use oz_e2e::{
-    Asked, Scene, System, TEMPLATE, exec_request, exec_template, pod_template, refusal,
+    GrantedRequest, Scene, System, TEMPLATE, exec_request, exec_template, pod_template, refusal,
     unregister_hooks,
 };
 use oz_testkit::{Process, eventually, fixtures};
@@ -129,7 +129,7 @@ async fn hears(system: &System) -> Result<()> {
     .await
 }
 
-async fn gone(scene: &Scene, asked: &Asked) -> Result<()> {
+async fn gone(scene: &Scene, asked: &GrantedRequest) -> Result<()> {
     scene.gone::<RoleBinding>(&asked.object_name(), SOON).await
 }
 

@@ -13,7 +13,7 @@ use oz_api::{Phase, TargetKind};
 use oz_e2e::{
     Auditor, NAMESPACE, TEMPLATE, WORKLOAD, exec_request, exec_template, records_in, refused,
 };
-use oz_testkit::{Process, eventually};
+use oz_testkit::{Process, eventually, resident_memory};
 use oz_trail::{Action, AuditEvent};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -35,10 +35,7 @@ const SECRET: &str = "oz-admission-ca";
 
 /// Returns the resident memory of a process in MiB.
 pub(crate) fn memory(process: &Process) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().nth(1));
-    Ok(kibibytes.context("no VmRSS")?.parse::<u64>()? >> 10)
+    Ok(resident_memory(process.pid())? >> 10)
 }
 
 /// Returns the review of a connection of this user, as the API server sends it.
@@ -313,7 +310,7 @@ async fn permission_questions_with_key_are_limited() -> Result<()> {
         Ok(refused.then(|| status["message"].to_string()))
     })
     .await?;
-    ensure!(refused.contains("not known to be API servers"), "{refused}");
+    ensure!(refused.contains("not known as API servers"), "{refused}");
     the_api_server_is_answered(&stage).await
 }
 
@@ -521,7 +518,7 @@ async fn a_binding_too_large_to_ask_about() -> Result<()> {
         Ok((!why.contains("cannot create")).then_some(why))
     })
     .await?;
-    assert!(why.contains("reserved for Roles that oz makes"), "{why}");
+    assert!(why.contains("reserved for Roles that oz creates"), "{why}");
     Ok(())
 }
 

@@ -317,7 +317,7 @@ async fn more_records_than_are_kept() -> Result<()> {
         report
             .notes
             .iter()
-            .any(|note| note.ends_with("as admin asks"))
+            .any(|note| note.ends_with("as admin requests"))
     );
     let verified = order()?.arg("verify").output()?;
     assert!(verified.status.success(), "{verified:?}");

@@ -171,7 +171,7 @@ async fn fields_without_measure() -> Result<()> {
     assert!(refused(alice.create(&reason).await)?.contains("spec.reason"));
     let mut annotated = exec_request("mine", TEMPLATE, "5m");
     annotated.metadata.annotations = Some(BTreeMap::from([("x".to_owned(), "x".repeat(200_000))]));
-    assert!(refused(alice.create(&annotated).await)?.contains("are enough"));
+    assert!(refused(alice.create(&annotated).await)?.contains("the maximum is"));
     let long = exec_request(&"x".repeat(253), TEMPLATE, "5m");
     assert!(refused(alice.create(&long).await)?.contains("metadata.name"));
     Ok(())

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::locks::{Ruin, SOON};
 
 async fn ruin(prefix: &str) -> Result<Ruin> {
-    let ruin = Ruin::of(prefix).await?;
+    let ruin = Ruin::set_up(prefix).await?;
     let cluster = crate::cluster().await?;
     install_harness(cluster)?;
     apply(cluster, "deploy/policies/harness")?;
@@ -36,7 +36,7 @@ async fn ruin(prefix: &str) -> Result<Ruin> {
             .api()
             .create(&dry_run, &pod("probe", &marks("x"))?)
             .await;
-        let of_pods = answer.is_err_and(|why| why.to_string().contains("Jobs of oz alone"));
+        let of_pods = answer.is_err_and(|why| why.to_string().contains("only Jobs of oz create"));
         let answer = ruin
             .api()
             .create(&dry_run, &workspace("probe", None)?)
@@ -46,7 +46,7 @@ async fn ruin(prefix: &str) -> Result<Ruin> {
             .api()
             .create(&dry_run, &job("probe", &marks("x"))?)
             .await;
-        let of_jobs = answer.is_err_and(|why| why.to_string().contains("Jobs of oz alone"));
+        let of_jobs = answer.is_err_and(|why| why.to_string().contains("only Jobs of oz create"));
         Ok((of_runs && of_pods && of_workspaces && of_jobs).then_some(()))
     })
     .await?;
@@ -174,7 +174,7 @@ async fn a_pod_that_is_to_be_taken_for_a_runs() -> Result<()> {
     assert!(why.contains("submit a HarnessRun"), "{why}");
     pods.create(&create, &pod("mine", &json!({}))?).await?;
     let why = refused(pods.patch("mine", &merge, &labelled(&marks("uid-1"))).await)?;
-    assert!(why.contains("stay as they are"), "{why}");
+    assert!(why.contains("and are immutable"), "{why}");
     Ok(())
 }
 
@@ -229,7 +229,7 @@ async fn workload_with_the_labels_of_a_runs_pods_is_refused() -> Result<()> {
         for owner in ["HarnessRun", "Workspace"] {
             let marks = json!({labels::OWNER_KIND: owner, labels::OWNER_UID: "uid-1"});
             let why = refused(api.create(&PostParams::default(), &object(&marks)).await)?;
-            assert!(why.contains("Jobs of oz alone make"), "{kind}: {why}");
+            assert!(why.contains("only Jobs of oz create"), "{kind}: {why}");
         }
         api.create(&PostParams::default(), &object(&json!({})))
             .await?;
@@ -238,7 +238,7 @@ async fn workload_with_the_labels_of_a_runs_pods_is_refused() -> Result<()> {
             let patch = Patch::Merge(json!({"spec": spec(kind, &marks("uid-1"))}));
             let merged = api.patch("mine", &PatchParams::default(), &patch).await;
             let why = refused(merged)?;
-            assert!(why.contains("given by oz alone"), "{kind}: {why}");
+            assert!(why.contains("only oz sets them"), "{kind}: {why}");
         }
         let touched = Patch::Merge(json!({"metadata": {"labels": {"team": "shop"}}}));
         api.patch("mine", &PatchParams::default(), &touched).await?;
@@ -247,8 +247,9 @@ async fn workload_with_the_labels_of_a_runs_pods_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// Adding an ephemeral container to a pod of a harness run as an administrator, or one that mounts the token by which
-/// the broker knows the pod as a member of a break-glass group: the admission policy denies it.
+/// Adding an ephemeral container to a pod of a harness run as an administrator, or, as a member of a break-glass group,
+/// one that mounts a token or the key of the proxy, shares the processes of the proxy, or has its user: the admission
+/// policy denies it.
 #[tokio::test]
 async fn ephemeral_container_in_a_runs_pod_is_refused() -> Result<()> {
     let ruin = ruin("ruin-ephemeral").await?;
@@ -257,20 +258,36 @@ async fn ephemeral_container_in_a_runs_pod_is_refused() -> Result<()> {
         .create(&PostParams::default(), &run("mine", Some("carol"))?)
         .await?;
     let pod = ruin.scene.pod_of_job("mine", &submitted).await?;
-    let added = |mounts: Value| {
-        let container =
-            json!({"name": "debug", "image": "example.test/other:1", "volumeMounts": mounts});
+    let added = |fields: Value| {
+        let mut container = fields;
+        container["name"] = json!("debug");
+        container["image"] = json!("example.test/other:1");
         Patch::Strategic(json!({"spec": {"ephemeralContainers": [container]}}))
     };
-    let token = json!([{"name": "oz-token", "mountPath": "/token"}]);
-    for (client, mounts, why_not) in [
-        (&ruin.carol, json!([]), "gets no ephemeral container"),
-        (&ruin.carol, token.clone(), "gets no ephemeral container"),
-        (&ruin.scene.admin, token, "mounts the token"),
+    let mounts = |volume: &str| json!({"volumeMounts": [{"name": volume, "mountPath": "/token"}]});
+    let admin = &ruin.scene.admin;
+    let shares = "must not share the processes";
+    for (client, fields, why_not) in [
+        (&ruin.carol, json!({}), "cannot have an ephemeral container"),
+        (
+            &ruin.carol,
+            mounts("oz-token"),
+            "cannot have an ephemeral container",
+        ),
+        (admin, mounts("oz-token"), "must not mount the token"),
+        (admin, mounts("oz-proxy-token"), "must not mount the token"),
+        (admin, mounts("oz-authority"), "must not mount the token"),
+        (admin, json!({"targetContainerName": "proxy"}), shares),
+        (admin, json!({"targetContainerName": "oz"}), shares),
+        (
+            admin,
+            json!({"securityContext": {"runAsUser": 1337}}),
+            shares,
+        ),
     ] {
         let pods = Api::<Pod>::namespaced(client.clone(), ruin.scene.name());
         let (name, how) = (pod.name_any(), PatchParams::default());
-        let patch = added(mounts);
+        let patch = added(fields);
         let answer = pods
             .patch_subresource("ephemeralcontainers", &name, &how, &patch)
             .await;
@@ -312,7 +329,7 @@ async fn removal_of_pod_labels_of_run_is_refused_while_oz_is_down() -> Result<()
                     Ok(after) => assert_eq!(after.labels(), pod.labels()),
                     refusal => {
                         let why = refused(refusal)?;
-                        assert!(why.contains("stay as they are"), "{why}");
+                        assert!(why.contains("and are immutable"), "{why}");
                     }
                 }
             }
@@ -320,7 +337,10 @@ async fn removal_of_pod_labels_of_run_is_refused_while_oz_is_down() -> Result<()
     }
     let nobodys = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
     let why = refused(pods.patch(&name, &merge, &nobodys).await)?;
-    assert!(why.contains("keeps its owner"), "{why}");
+    assert!(
+        why.contains("the owner of a harness run's pod is immutable"),
+        "{why}"
+    );
     let after = pods
         .patch(&name, &merge, &labelled(&json!({"team": "shop"})))
         .await?;
@@ -407,7 +427,10 @@ async fn image_change_of_run_pod_is_refused_while_oz_is_down() -> Result<()> {
     let pods = ruin.api::<Pod>();
     let (parameters, patch) = (PatchParams::default(), Patch::Strategic(other));
     let why = refused(pods.patch(&pod.name_any(), &parameters, &patch).await)?;
-    assert!(why.contains("keeps its images"), "{why}");
+    assert!(
+        why.contains("the images of a harness run's pod are immutable"),
+        "{why}"
+    );
     Ok(())
 }
 

@@ -198,7 +198,7 @@ async fn a_redirect_to_metadata() -> Result<()> {
     let (mut place, scene) = stopped("ticketaway").await?;
     let server = TicketServer::start(TicketAnswer::Never).await?;
     let elsewhere = TicketServer::start(TicketAnswer::Open).await?;
-    let checks = json!({"jira": server.check("Refuse")});
+    let checks = json!({"jira": server.check("Fail")});
     let system = System::start_with(crate::cluster().await?, &ticket_checks(&checks)).await?;
     *place = Some(system);
     let tried = redirected(&scene, &server, &elsewhere).await;
@@ -222,7 +222,7 @@ async fn redirected(scene: &Scene, server: &TicketServer, elsewhere: &TicketServ
         let mut request = exec_request(&name, "asked", "5m");
         request.spec.ticket = Some(format!("INC-{number}"));
         alice.create(&request).await?;
-        let away = |status: &RequestStatus| waits(status, "TicketUnanswered");
+        let away = |status: &RequestStatus| waits(status, "TicketCheckUnavailable");
         alice
             .until(&name, "to say that nobody answers", away)
             .await?;

@@ -15,7 +15,7 @@ use oz_api::{
 };
 use oz_core::transient::Kind;
 use oz_e2e::{
-    Asked, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, WORKLOAD, Webhook,
+    GrantedRequest, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, WORKLOAD, Webhook,
     conditions_line, established, exec_request, exec_template, install, pod_request, records_in,
     records_of, refused, repository, run, unregister,
 };
@@ -44,13 +44,13 @@ where
 }
 
 /// Grants alice one hour of access in a scene.
-async fn granted(scene: &Scene, name: &str) -> Result<Asked> {
+async fn granted(scene: &Scene, name: &str) -> Result<GrantedRequest> {
     let alice = scene.requests("alice").await?;
     alice.granted(&exec_request(name, TEMPLATE, "1h")).await
 }
 
 /// Checks that the grant gives alice no access, at the time when oz reports it.
-async fn gives_nothing(scene: &Scene, asked: &Asked) -> Result<()> {
+async fn gives_nothing(scene: &Scene, asked: &GrantedRequest) -> Result<()> {
     let (_, binding) = scene.grant(&asked.object_name()).await?;
     assert!(binding.is_none(), "{binding:?}");
     assert!(!scene.can("alice", "get", &format!("pods/{}", asked.pod()))?);
@@ -197,7 +197,7 @@ async fn a_binding_that_waits_without_the_webhook() -> Result<()> {
     let scene = Scene::set(cluster, "waiting").await?;
     let alice = scene.requests("alice").await?;
     let request = alice.create(&exec_request("mine", "later", "1h")).await?;
-    let role = Asked { request }.role_name();
+    let role = GrantedRequest { request }.role_name();
     system.webhook.process.kill9();
     unregister(cluster)?;
     // An operator that has seen the admission policies relies on them for a while.
@@ -315,10 +315,10 @@ async fn a_grant_that_is_copied_and_brought_back() -> Result<()> {
     }
     // While the admission policy is in effect, an administrator cannot create the copies.
     let why = refused(roles.create(&PostParams::default(), &role).await)?;
-    assert!(why.contains("reserved for Roles that oz makes"), "{why}");
+    assert!(why.contains("reserved for Roles that oz creates"), "{why}");
     let mine = bound("innocent", &asked.role_name())?;
     let why = refused(bindings.create(&PostParams::default(), &mine).await)?;
-    assert!(why.contains("reserved for Roles that oz makes"), "{why}");
+    assert!(why.contains("reserved for Roles that oz creates"), "{why}");
     system.webhook.process.kill9();
     unregister(cluster)?;
     roles.create(&PostParams::default(), &role).await?;
@@ -485,7 +485,7 @@ async fn a_pod_that_is_exchanged_before_its_role() -> Result<()> {
     .await?;
     let alice = scene.pod_requests("alice").await?;
     let request = alice.create(&pod_request("mine", "pod", "1h")).await?;
-    let name = Asked { request }.object_name();
+    let name = GrantedRequest { request }.object_name();
     let pods = scene.api::<Pod>();
     alice
         .until("mine", "to wait for its Role", |status| {

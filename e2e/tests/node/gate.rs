@@ -81,7 +81,8 @@ async fn a_session_through_the_gate_is_what_it_is_without_and_ends_without_an_op
     let cut = eventually("the end on record", CONDITION_TIMEOUT, async || {
         let records = records_in(&gate.process)?;
         let mut records = records.into_iter();
-        Ok(records.find(|one| one.action == Action::SessionCut && one.request.name == "short"))
+        Ok(records
+            .find(|one| one.action == Action::SessionTerminated && one.request.name == "short"))
     })
     .await?;
     assert_eq!(cut.reason, "Expired");

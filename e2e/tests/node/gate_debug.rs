@@ -102,7 +102,7 @@ async fn debug_container_is_attached_and_ends_with_grant() -> Result<()> {
     let cut = records_in(&gate.process)?;
     ensure!(
         cut.iter()
-            .any(|one| one.action == Action::SessionCut && one.reason == "Expired")
+            .any(|one| one.action == Action::SessionTerminated && one.reason == "Expired")
     );
     Ok(())
 }

@@ -92,7 +92,7 @@ async fn open_streams_end_at_expiry_by_gate_alone() -> Result<()> {
     let mut cut = eventually("each end on record", CONDITION_TIMEOUT, async || {
         let mut records = records_in(&gate.process)?;
         records.retain(|one| {
-            one.action == Action::SessionCut && one.request.namespace == scene.name()
+            one.action == Action::SessionTerminated && one.request.namespace == scene.name()
         });
         Ok((records.len() >= sessions.len()).then_some(records))
     })

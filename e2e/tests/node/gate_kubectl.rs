@@ -150,7 +150,7 @@ const SERVE: &str = "mkdir /www; seq 1 300000 > /www/big; exec httpd -f -p 8080 
 /// and `strict`.
 pub(crate) async fn requests(scene: &Scene) -> Result<()> {
     for (name, mode) in [
-        (GATED, RecordingMode::Offered),
+        (GATED, RecordingMode::BestEffort),
         (REQUIRED, RecordingMode::Required),
     ] {
         let mut template = recording_template(RecordingConfig {
@@ -160,7 +160,7 @@ pub(crate) async fn requests(scene: &Scene) -> Result<()> {
         template.metadata.name = Some(name.to_owned());
         let config = &mut template.spec.access_config;
         config.operations = STREAMS.to_vec();
-        if mode == RecordingMode::Offered {
+        if mode == RecordingMode::BestEffort {
             config.operations.push(Operation::Debug);
             config.debug = Some(DebugConfig {
                 images: vec![fixtures::IMAGE.to_owned()],

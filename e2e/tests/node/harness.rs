@@ -17,6 +17,7 @@ use oz_trail::Action;
 use serde_json::{Value, json};
 
 use crate::chart::records;
+use crate::interception;
 
 const DEVELOPER: &str = "dora";
 
@@ -145,7 +146,7 @@ async fn ozctl(scene: &Scene, words: &[&str]) -> Result<Output> {
 }
 
 /// Returns the standard output of ozctl, which must exit with this code.
-async fn said(scene: &Scene, words: &[&str], code: i32) -> Result<String> {
+pub(crate) async fn said(scene: &Scene, words: &[&str], code: i32) -> Result<String> {
     let output = ozctl(scene, words).await?;
     ensure!(
         output.status.code() == Some(code),
@@ -174,6 +175,7 @@ pub(crate) async fn runs(cluster: &'static Cluster) -> Result<()> {
 
     hello(cluster, &scene).await?;
     claude(&scene).await?;
+    interception::lent(cluster, &scene).await?;
     cancelled(cluster, &scene).await?;
     unanswered(cluster, &scene).await?;
     nothing_is_left(&scene).await

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use jiff::SignedDuration;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use oz_api::{Operation, Sessions, TargetKind, conditions};
 use oz_e2e::{
-    Options, Scene, Session, System, exec_request, exec_template, on_a_terminal, records_in, run,
-    running_grants,
+    GrantedRequest, Options, Scene, Session, System, exec_request, exec_template, on_a_terminal,
+    records_in, run, running_grants,
 };
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, Image, eventually, fixtures};
 use oz_trail::Action;
@@ -97,21 +97,27 @@ async fn sessions_end_where_possible_and_rest_is_reported_or_refused() -> Result
     scene.enforce().await?;
 
     let alice = scene.requests("alice").await?;
-    let asked = alice
-        .granted(&exec_request("best", "besteffort", "10m"))
-        .await?;
+    // If a busy machine runs a probe for longer than its timeout, the container counts as unable for the grant. Another
+    // grant probes it again after half a minute.
+    let mut number = 0;
+    let asked = eventually("a grant with all probes", CONDITION_TIMEOUT, async || {
+        number += 1;
+        let request = exec_request(&format!("best-{number}"), "besteffort", "10m");
+        let asked = alice.granted(&request).await?;
+        let status = asked.status();
+        let cut = conditions::find(&status.conditions, conditions::SESSION_TERMINATION)
+            .context("no condition")?;
+        ensure!((cut.status.as_str(), cut.reason.as_str()) == ("False", "ProbeFailed"));
+        let unable = format!("Sessions in {} have no timeout", UNABLE.join(", "));
+        if !cut.message.starts_with(&unable) {
+            let name = asked.request.name_any();
+            alice.api().delete(&name, &Default::default()).await?;
+            bail!("{}", cut.message);
+        }
+        Ok(Some(asked))
+    })
+    .await?;
     let pod = asked.pod();
-    let status = asked.status();
-    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).context("not said")?;
-    assert_eq!(
-        (cut.status.as_str(), cut.reason.as_str()),
-        ("False", "NotProbed")
-    );
-    assert!(
-        cut.message.contains("shellless, timeoutless"),
-        "{}",
-        cut.message
-    );
     let bob = scene.requests("bob").await?;
     bob.granted(&exec_request("strict", "required", "10m"))
         .await?;
@@ -142,17 +148,19 @@ async fn sessions_end_where_possible_and_rest_is_reported_or_refused() -> Result
         );
     }
     streams(&system, &scene, &pod).await?;
-    marked_alone(&scene, &pod).await?;
+    marked_alone(&scene, &asked).await?;
     by_themselves(&mut system, &scene).await
 }
 
 /// Checks that a session without `timeout` still has the mark by which the operator finds and ends it.
-async fn marked_alone(scene: &Scene, pod: &str) -> Result<()> {
+async fn marked_alone(scene: &Scene, asked: &GrantedRequest) -> Result<()> {
+    let pod = asked.pod();
     let words = format!("echo here; {BUSYBOX} env -i {BUSYBOX} setsid {BUSYBOX} sleep 7001; :");
-    let arguments = ["-c", "timeoutless", pod, "--", "/bin/sh", "-c", &words];
+    let arguments = ["-c", "timeoutless", &pod, "--", "/bin/sh", "-c", &words];
     let session = Session::open(exec(scene.cluster, "alice", scene.name(), &arguments))?;
     let alice = scene.requests("alice").await?;
-    alice.api().delete("best", &DeleteParams::default()).await?;
+    let name = asked.request.name_any();
+    alice.api().delete(&name, &DeleteParams::default()).await?;
     session.ended(CONDITION_TIMEOUT)?;
     Ok(())
 }
@@ -181,7 +189,7 @@ async fn streams(system: &System, scene: &Scene, pod: &str) -> Result<()> {
                 && record
                     .details
                     .get("ends")
-                    .is_some_and(|how| how.contains("cannot be cut"))
+                    .is_some_and(|how| how.contains("cannot be ended"))
         });
         Ok(attached.then_some(()))
     })

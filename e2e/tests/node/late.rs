@@ -51,12 +51,13 @@ async fn returning_operator_ends_remaining_processes_long_after_expiry() -> Resu
     gone(&mut session).await?;
     let alice = scene.requests("alice").await?;
     let status = alice.phase("mine", Phase::Expired).await?;
-    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).context("not said")?;
+    let cut = conditions::find(&status.conditions, conditions::SESSION_TERMINATION)
+        .context("not said")?;
     assert_eq!(cut.status, "True", "{cut:?}");
     assert!(cut.message.contains("processes were ended"), "{cut:?}");
     let records = eventually("the end to be on record", CONDITION_TIMEOUT, async || {
         let records = records_in(&system.operator.process)?;
-        let cut = |record: &Record| record.action == Action::SessionCut;
+        let cut = |record: &Record| record.action == Action::SessionTerminated;
         Ok(records.iter().any(cut).then_some(records))
     })
     .await?;
@@ -64,7 +65,7 @@ async fn returning_operator_ends_remaining_processes_long_after_expiry() -> Resu
     let cut = records
         .iter()
         .filter(about)
-        .find(|one| one.action == Action::SessionCut);
+        .find(|one| one.action == Action::SessionTerminated);
     let cut = cut.context("it is another grant's")?;
     assert!(cut.details["ended"].parse::<u32>()? > 0, "{cut:?}");
     assert_eq!(cut.details["left"], "0", "{cut:?}");

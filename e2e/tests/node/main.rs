@@ -13,6 +13,7 @@ mod gate_ends;
 mod gate_kubectl;
 mod harness;
 mod images;
+mod interception;
 mod late;
 mod ozctl;
 mod pod;

@@ -140,10 +140,14 @@ async fn session_shows_warning_of_expiry_and_ends() -> Result<()> {
     let words = ["exec", "deploy/web", "--duration", "20s"];
     let mut session = Terminal::start(&ozctl(&scene, &words)?, 30, 100)?;
     session.shows("# ").await?;
-    session.shows("ends in 10s; `ozctl extend alice-").await?;
+    session
+        .shows("expires in 10s; `ozctl extend alice-")
+        .await?;
     assert_eq!(session.code().await?, 124, "{}", session.screen());
     assert!(
-        session.screen().contains("is over; `ozctl exec` asks anew"),
+        session
+            .screen()
+            .contains("has expired; `ozctl exec` creates a new request"),
         "{}",
         session.screen()
     );
@@ -170,7 +174,7 @@ async fn followed_logs_and_forwarded_ports_end_with_their_access_and_say_so() ->
     forwarding.shows(" to port 7000 of pod ").await?;
     for (verb, session) in [("logs", &mut following), ("port-forward", &mut forwarding)] {
         assert_eq!(session.code().await?, 124, "{verb}: {}", session.screen());
-        let said = format!("is over; `ozctl {verb}` asks anew");
+        let said = format!("has expired; `ozctl {verb}` creates a new request");
         assert!(session.screen().contains(&said), "{}", session.screen());
     }
     Ok(())

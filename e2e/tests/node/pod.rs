@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, Node, Pod, PodStatus}
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use oz_api::{Phase, PodAccessRequest};
-use oz_e2e::{Asked, NAMESPACE, Operator, Options, Scene, System, pod_request};
+use oz_e2e::{GrantedRequest, NAMESPACE, Operator, Options, Scene, System, pod_request};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};
 
@@ -100,7 +100,11 @@ async fn scene(cluster: &'static Cluster, prefix: &str, more: &Value) -> Result<
 }
 
 /// Creates a pod for alice.
-async fn granted(scene: &Scene, name: &str, duration: &str) -> Result<Asked<PodAccessRequest>> {
+async fn granted(
+    scene: &Scene,
+    name: &str,
+    duration: &str,
+) -> Result<GrantedRequest<PodAccessRequest>> {
     let alice = scene.pod_requests("alice").await?;
     alice.granted(&pod_request(name, "pod", duration)).await
 }
@@ -207,7 +211,7 @@ async fn a_pod_that_starts_late_gets_an_earlier_deadline_once() -> Result<()> {
             status.pod_name.is_some()
         })
         .await?;
-    let name = Asked { request: waiting }.pod();
+    let name = GrantedRequest { request: waiting }.pod();
     let pods: Api<Pod> = scene.api();
     let created = pods.get(&name).await?;
     let first = deadline(&created)?;

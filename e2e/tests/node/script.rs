@@ -128,6 +128,9 @@ async fn tried(words: &str, ended: Ended) -> Result<()> {
     for shell in SHELLS {
         let mut container = Container::start(WAITS).await?;
         container.open("0", true, words)?;
+        // Those in the background may still be about to become what they execute.
+        let begun = words.matches("sleep 700").count();
+        container.has("sleep 700", begun).await?;
         let seen = container.end("0", shell)?;
         assert_eq!(seen, ended, "{shell:?}: {}", container.running()?);
         let many = usize::try_from(ended.left)?;

@@ -10,7 +10,8 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use oz_api::{Phase, conditions, labels};
 use oz_e2e::{
-    Asked, Options, Scene, System, TEMPLATE, Terminal, exec_request, on_a_terminal, records_in,
+    GrantedRequest, Options, Scene, System, TEMPLATE, Terminal, exec_request, on_a_terminal,
+    records_in,
 };
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use oz_trail::{Action, Record};
@@ -82,13 +83,14 @@ pub(crate) fn said(child: &mut Child) -> Result<()> {
 }
 
 /// Creates a grant with sessions that end automatically.
-pub(crate) async fn granted(scene: &Scene, name: &str, duration: &str) -> Result<Asked> {
+pub(crate) async fn granted(scene: &Scene, name: &str, duration: &str) -> Result<GrantedRequest> {
     let alice = scene.requests("alice").await?;
     let asked = alice
         .granted(&exec_request(name, TEMPLATE, duration))
         .await?;
     let status = asked.status();
-    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).context("not said")?;
+    let cut = conditions::find(&status.conditions, conditions::SESSION_TERMINATION)
+        .context("not said")?;
     anyhow::ensure!(cut.status == "True", "{}", cut.message);
     Ok(asked)
 }
@@ -228,7 +230,7 @@ async fn sessions_end_with_grant_despite_user_resistance() -> Result<()> {
     .await?;
     let cut = eventually("the end to be on record", CONDITION_TIMEOUT, async || {
         let mut records = records_in(&system.operator.process)?.into_iter();
-        Ok(records.find(|one| one.action == Action::SessionCut))
+        Ok(records.find(|one| one.action == Action::SessionTerminated))
     })
     .await?;
     assert!(cut.details["ended"].parse::<u32>()? > 0, "{cut:?}");
@@ -256,7 +258,7 @@ async fn session_ends_although_user_killed_terminating_process() -> Result<()> {
         let records = records_in(&system.operator.process)?;
         let mut cut = records
             .iter()
-            .filter(|one| one.action == Action::SessionCut);
+            .filter(|one| one.action == Action::SessionTerminated);
         Ok(cut.any(|one| one.details["ended"] != "0").then_some(()))
     })
     .await
@@ -324,8 +326,8 @@ async fn revoking_ends_every_process_of_the_grant_and_no_other() -> Result<()> {
         async || {
             let mut records = records_in(&system.operator.process)?.into_iter();
             let late = |record: &Record| {
-                record.action == Action::SessionCut
-                    && record.message.contains("began after the end")
+                record.action == Action::SessionTerminated
+                    && record.message.contains("began after the expiry")
             };
             Ok(records.find(late))
         },

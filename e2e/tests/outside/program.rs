@@ -86,17 +86,17 @@ async fn deploy(client: &Client, address: IpAddr) -> Result<()> {
         "metadata": {"name": NAME},
         "spec": {"ports": [{"name": "https", "port": 443, "targetPort": port}]},
     });
-    create(&of::<Service>(client), service).await?;
+    create(&namespaced_api::<Service>(client), service).await?;
     let slice = json!({
         "metadata": {"name": NAME, "labels": {"kubernetes.io/service-name": NAME}},
         "addressType": "IPv4",
         "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
     });
-    create(&of::<EndpointSlice>(client), slice).await
+    create(&namespaced_api::<EndpointSlice>(client), slice).await
 }
 
-fn of<K>(client: &Client) -> Api<K>
+fn namespaced_api<K>(client: &Client) -> Api<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
@@ -178,13 +178,13 @@ async fn readme_program_logs_missing_rights_until_granted() -> Result<()> {
         "metadata": {"name": NAME},
         "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["*"]}],
     });
-    create(&of::<Role>(&client), role).await?;
+    create(&namespaced_api::<Role>(&client), role).await?;
     let binding = json!({
         "metadata": {"name": NAME},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME},
         "subjects": [{"kind": "User", "name": "mallory"}],
     });
-    let bindings = of::<RoleBinding>(&client);
+    let bindings = namespaced_api::<RoleBinding>(&client);
     create(&bindings, binding).await?;
     let said = forbidden(&mut program, "mutatingwebhookconfigurations").await;
     bindings.delete(NAME, &DeleteParams::default()).await?;
@@ -197,7 +197,7 @@ async fn compiler_suggests_conversion_of_closure_to_handler() -> Result<()> {
     program().await?;
     let said = tokio::task::spawn_blocking(complaint).await??;
     for line in [
-        "is no handler of mutating hooks",
+        "is not a handler of mutating hooks",
         "`mutate_fn` makes a handler of a closure",
     ] {
         ensure!(said.contains(line), "{line} is not in:\n{said}");

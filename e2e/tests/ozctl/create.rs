@@ -164,8 +164,8 @@ async fn get_lists_as_the_original_did() -> Result<()> {
     assert_eq!(
         missing.stderr,
         format!(
-            "Error: execaccessrequests.crds.wizardofoz.co \"nobodys\" not found\n\
-             Next: `ozctl get execaccessrequests -n {}` lists those that are there\n",
+            "Error: execaccessrequests.crds.wizardofoz.co \"nobodys\" not found\nNext: `ozctl get \
+             execaccessrequests -n {}` lists the existing ones\n",
             scene.name()
         )
     );

@@ -86,8 +86,8 @@ async fn of_several_templates_one_must_be_named_off_a_terminal() -> Result<()> {
     unclear.ended_with(125)?;
     assert_eq!(
         unclear.stderr,
-        "Error: several templates lead to Deployment web: other, shell\n\
-         Next: name one with --template\n"
+        "Error: several templates grant access to Deployment web: other, shell\nNext: name one \
+         with --template\n"
     );
     let clear = exec(
         &scene,
@@ -125,7 +125,7 @@ async fn exec_failure_is_reported_with_next_step() -> Result<()> {
     let nothing = exec(&scene, "alice", &["deploy/api"], &["true"]).await?;
     nothing.ended_with(125)?;
     let next = format!(
-        "Next: `ozctl templates -n {}` lists what may be asked for",
+        "Next: `ozctl templates -n {}` lists the templates",
         scene.name()
     );
     assert!(nothing.stderr.contains(&next), "{}", nothing.stderr);
@@ -139,7 +139,9 @@ async fn exec_failure_is_reported_with_next_step() -> Result<()> {
     .await?;
     mismatch.ended_with(125)?;
     assert!(
-        mismatch.stderr.contains("does not lead to Deployment api"),
+        mismatch
+            .stderr
+            .contains("does not grant access to Deployment api"),
         "{}",
         mismatch.stderr
     );

@@ -11,7 +11,9 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::PostParams;
 use oz_api::TargetKind;
-use oz_e2e::{AccessRequest, Asked, Scene, exec_request, exec_template, pod_request, rollouts};
+use oz_e2e::{
+    AccessRequest, GrantedRequest, Scene, exec_request, exec_template, pod_request, rollouts,
+};
 use oz_testkit::{eventually, fixtures};
 use serde_json::{Value, json};
 
@@ -137,7 +139,7 @@ fn has(made: &Value, planned: &Value) -> bool {
 async fn compare<K: AccessRequest>(
     scene: &Scene,
     planned: &[Value],
-    asked: &Asked<K>,
+    asked: &GrantedRequest<K>,
 ) -> Result<Vec<String>> {
     let (name, role) = (asked.object_name(), asked.role_name());
     let mut kinds = Vec::new();

@@ -30,7 +30,7 @@ async fn a_request_is_shown_from_its_grant_to_its_end() -> Result<()> {
     let line = json.shows(&["\"mine\"", "\"Active\""]).await?;
     let change: Value = serde_json::from_str(&line)?;
     assert_eq!(change["kind"], "ExecAccessRequest");
-    assert_eq!(change["who"], "alice");
+    assert_eq!(change["user"], "alice");
     ensure!(change["until"].is_string(), "{line}");
     alice.api().delete("mine", &DeleteParams::default()).await?;
     json.shows(&["\"mine\"", "\"deleted\":true"]).await?;

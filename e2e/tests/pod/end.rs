@@ -21,7 +21,7 @@ use crate::{scene, system};
 async fn the_pod_goes_at_the_agreed_time_and_not_before() -> Result<()> {
     let scene = scene("pod-expiry").await?;
     template(&scene, "pod", json!({"network": {"egress": "None"}})).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     let request = alice.granted("brief", "pod", "10s").await?;
     let until = status(&request).expires_at.context("no end")?;
     let name = pod_name(&request);
@@ -50,7 +50,7 @@ async fn the_pod_goes_at_the_agreed_time_and_not_before() -> Result<()> {
 async fn many_pods_end_at_one_instant_each_by_one_deletion_and_none_before() -> Result<()> {
     let scene = scene("pod-lag").await?;
     template(&scene, "pod", json!({})).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     let mark = scene.cluster.audit().mark()?;
     let requests = try_join_all((0..30).map(async |number| {
         alice
@@ -89,7 +89,7 @@ async fn many_pods_end_at_one_instant_each_by_one_deletion_and_none_before() -> 
 async fn deleting_a_request_revokes() -> Result<()> {
     let scene = scene("pod-delete").await?;
     template(&scene, "pod", json!({})).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     for (name, delete) in [
         ("background", DeleteParams::background()),
         ("foreground", DeleteParams::foreground()),
@@ -115,7 +115,7 @@ async fn deleting_a_request_revokes() -> Result<()> {
 async fn change_of_pod_objects_revokes_request() -> Result<()> {
     let scene = scene("pod-drift").await?;
     template(&scene, "pod", json!({"network": {"egress": "None"}})).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     let pods: Api<Pod> = scene.api();
     let plain = PatchParams::default();
 

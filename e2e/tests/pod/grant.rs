@@ -23,7 +23,7 @@ use crate::{scene, system};
 async fn the_pod_is_for_the_requester_alone() -> Result<()> {
     let scene = scene("pod-grant").await?;
     template(&scene, "pod", json!({})).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     let request = alice.granted("mine", "pod", "5m").await?;
     let name = pod_name(&request);
     let pod: Pod = scene.api().get(&name).await?;
@@ -64,7 +64,7 @@ async fn the_pod_is_for_the_requester_alone() -> Result<()> {
 async fn pod_request_of_user_outside_groups_is_refused() -> Result<()> {
     let scene = scene("pod-refused").await?;
     template(&scene, "pod", json!({})).await?;
-    let mallory = Requests::of(&scene, "mallory").await?;
+    let mallory = Requests::new(&scene, "mallory").await?;
     // Either the webhook denies the request first, or the operator.
     match mallory.create("mine", "pod", "5m").await {
         Err(kube::Error::Api(answer)) => assert_eq!(answer.code, 403),
@@ -80,7 +80,7 @@ async fn a_grant_costs_four_writes_and_one_when_ready() -> Result<()> {
     let narrow = json!({"network": {"egress": "Dns", "ingress": "None"}});
     template(&scene, "open", json!({})).await?;
     template(&scene, "narrow", narrow).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     for (kind, most) in [("open", 5), ("narrow", 6)] {
         let mark = scene.cluster.audit().mark()?;
         alice.granted(kind, kind, "5m").await?;
@@ -119,7 +119,7 @@ async fn no_service_lists_the_pod_and_no_replica_set_adopts_it() -> Result<()> {
     }))?;
     scene.api().create(&PostParams::default(), &service).await?;
     template(&scene, "pod", json!({})).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     let name = pod_name(&alice.granted("mine", "pod", "5m").await?);
     let budget: PodDisruptionBudget = serde_json::from_value(json!({
         "metadata": {"name": WORKLOAD},
@@ -187,7 +187,7 @@ async fn a_network_policy_comes_before_the_pod_and_selects_it() -> Result<()> {
         json!({"network": {"egress": "Dns", "ingress": "None"}}),
     )
     .await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     let name = pod_name(&alice.granted("mine", "pod", "5m").await?);
     let pod: Pod = scene.api().get(&name).await?;
     let policy: NetworkPolicy = scene.api().get(&name).await?;
@@ -205,7 +205,7 @@ async fn a_network_policy_comes_before_the_pod_and_selects_it() -> Result<()> {
 #[tokio::test]
 async fn a_pod_that_only_bears_our_name_and_marks_is_left_alone() -> Result<()> {
     let scene = scene("pod-forged").await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     // While the request waits, every user who sees it knows the name of its pod.
     let request = alice.create("mine", "later", "5m").await?;
     let uid = request.uid().context("no UID")?;
@@ -251,7 +251,7 @@ async fn a_pod_that_only_bears_our_name_and_marks_is_left_alone() -> Result<()> 
 async fn a_request_that_extends_another_leaves_its_pod_as_it_is() -> Result<()> {
     let scene = scene("pod-extends").await?;
     template(&scene, "pod", json!({})).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     let first = alice.granted("first", "pod", "5m").await?;
     let pods: Api<Pod> = scene.api();
     let before = pods.get(&pod_name(&first)).await?;
@@ -277,7 +277,7 @@ async fn a_pod_that_is_too_large_is_denied_with_the_numbers() -> Result<()> {
         "controllerTargetMutationConfig": {"resources": resources},
     });
     template(&scene, "large", config).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     alice.create("mine", "large", "5m").await?;
     let told = conditions_line(&alice.phase("mine", Phase::Denied).await?);
     assert!(told.contains("4 cpu, maxCpu is 1"), "{told}");
@@ -327,7 +327,7 @@ async fn the_examples_work_for_a_member_of_the_groups() -> Result<()> {
     apply("admin", "pod_access_template.yaml")?;
     apply("admin", "custom_pod_access_template.yaml")?;
     apply("alice", "pod_access_request.yaml")?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     let request = alice.ready("deployment-example").await?;
     let name = pod_name(&request);
     assert_eq!(

@@ -31,7 +31,7 @@ async fn a_pod_like_those_of_a_job_is_none_of_its() -> Result<()> {
         "spec": {"schedule": "0 0 31 2 *", "jobTemplate": {"spec": job}},
     }))?;
     scene.api().create(&post, &nightly).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     for (kind, name) in [("Job", "once"), ("CronJob", "nightly")] {
         let target = json!({"apiVersion": "batch/v1", "kind": kind, "name": name});
         template(&scene, name, json!({"controllerTargetRef": target})).await?;

@@ -29,7 +29,7 @@ async fn stuck_pod_delays_no_others_and_is_given_up() -> Result<()> {
     let scene = scene("pod-stuck").await?;
     template(&scene, "pod", json!({})).await?;
     stuck_template(&scene).await?;
-    let alice = Requests::of(&scene, "alice").await?;
+    let alice = Requests::new(&scene, "alice").await?;
     alice.create("stuck", "stuck", "5m").await?;
     let waiting = alice
         .until("stuck", "to say why", |status| {

@@ -32,7 +32,7 @@ async fn a_rollout_is_a_model_by_its_own_template_or_by_its_deployment() -> Resu
         rollouts.create(&PostParams::default(), &rollout).await?;
         let target = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": name});
         template(&scene, name, json!({"controllerTargetRef": target})).await?;
-        let alice = Requests::of(&scene, "alice").await?;
+        let alice = Requests::new(&scene, "alice").await?;
         let granted = alice.granted(name, name, "5m").await?;
         let pod: Pod = scene.api().get(&pod_name(&granted)).await?;
         let containers = pod.spec.map(|spec| spec.containers).unwrap_or_default();

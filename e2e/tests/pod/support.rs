@@ -20,7 +20,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) async fn of(scene: &Scene, user: &str) -> Result<Self> {
+    pub(crate) async fn new(scene: &Scene, user: &str) -> Result<Self> {
         let requests = scene.pod_requests(user).await?;
         Ok(Self {
             api: requests.api().clone(),

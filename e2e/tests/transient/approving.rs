@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use crate::support::*;
 
 const ANSWERS: &str = "accessrequestapprovals";
-const CAROL: Person = Person::named("carol", &["approvers"]);
-const DAVE: Person = Person::named("dave", &["approvers"]);
+const CAROL: Person = Person::new("carol", &["approvers"]);
+const DAVE: Person = Person::new("dave", &["approvers"]);
 
 /// A namespace in which bindings require approvals, by a separate access policy that is deleted at the end of the test.
 pub(crate) struct Stage {
@@ -255,7 +255,9 @@ async fn cluster_binding_is_approved_in_namespace_of_oz() -> Result<()> {
     api.create(&PostParams::default(), &object).await?;
     let waiting = asked(&api, &name).await?;
     let answer = answer_to(&waiting, &format!("{name}-one"), true)?;
-    ensure!(refusal(stage.answer(CAROL, &answer).await)?.contains("answered in oz's namespace"));
+    ensure!(
+        refusal(stage.answer(CAROL, &answer).await)?.contains("approvals are in oz's namespace")
+    );
     let admin = &stage.fixture.admin;
     CAROL.create(admin, NAMESPACE, ANSWERS, &answer).await?;
     let answer = answer_to(&waiting, &format!("{name}-two"), true)?;

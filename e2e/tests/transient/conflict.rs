@@ -61,6 +61,6 @@ async fn a_foreign_binding_of_the_name_is_left_alone_until_it_goes() -> Result<(
         .delete("taken", &DeleteParams::default())
         .await?;
     let status = fixture.phase("taken", Phase::Active).await?;
-    assert_eq!(condition(&status, "NameConflict"), "False (NameFree)");
+    assert_eq!(condition(&status, "NameConflict"), "False (NameAvailable)");
     Ok(())
 }

@@ -57,7 +57,7 @@ async fn a_role_is_bound_by_one_line_and_listed() -> Result<()> {
     for words in [
         "asked by   lea",
         "subject    User alison",
-        "What became of it: Active",
+        "Status: Active",
         "yes window: it is open until",
         "yes requester: lea may bind ClusterRole view",
         "create RoleBinding",

@@ -48,7 +48,7 @@ async fn invalid_binding_is_refused_with_field_path() -> Result<()> {
         ),
         (
             binding("a", &json!({"validUntil": from_now(-9)})),
-            "must lie in the future",
+            "must be in the future",
         ),
         (
             binding("a", &json!({"duration": "61m"})),
@@ -138,7 +138,7 @@ async fn spec_of_binding_is_immutable() -> Result<()> {
         (json!({"spec": {"duration": "2h"}}), "immutable"),
         (
             json!({"metadata": {"finalizers": null}}),
-            "oz.wizardofoz.co/revoke is oz's",
+            "only oz removes oz.wizardofoz.co/revoke",
         ),
     ] {
         let patch = Patch::Merge(&change);

@@ -66,10 +66,10 @@ async fn a_binding_exists_only_inside_its_window_for_two_writes_at_each_end() ->
         });
         assert!(line.is_some(), "no lag for {reason}:\n{metrics}");
     }
-    told(&fixture, &["BindingActivated", "BindingExpired"]).await
+    wait_for_events(&fixture, &["BindingActivated", "BindingExpired"]).await
 }
 
-async fn told(fixture: &Fixture, reasons: &[&str]) -> Result<()> {
+async fn wait_for_events(fixture: &Fixture, reasons: &[&str]) -> Result<()> {
     let events = Api::<Event>::namespaced(fixture.admin.clone(), fixture.name());
     for reason in reasons {
         eventually(

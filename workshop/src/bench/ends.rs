@@ -10,7 +10,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use oz_api::ExecAccessRequest;
-use oz_e2e::{Asked, Options, System};
+use oz_e2e::{GrantedRequest, Options, System};
 use oz_testkit::Cluster;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -84,7 +84,7 @@ async fn deafen(cluster: &'static Cluster) -> Result<()> {
 /// Returns the delays after the ends of these until the RoleBindings were seen to be gone.
 pub(super) async fn gone(
     bindings: &mut Watching<RoleBinding>,
-    asked: &[Asked<ExecAccessRequest>],
+    asked: &[GrantedRequest<ExecAccessRequest>],
 ) -> Result<Values> {
     let mut ends: BTreeMap<String, Timestamp> = BTreeMap::new();
     for grant in asked {

@@ -96,11 +96,11 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
         scene.template(&recorded).await?;
     }
     let ways = [
-        Way::open(&scene, "direct", TEMPLATE).await?,
-        Way::open(&scene, "gated", GATED).await?,
-        Way::open(&scene, "recorded", RECORDED).await?,
+        SessionTarget::open(&scene, "direct", TEMPLATE).await?,
+        SessionTarget::open(&scene, "gated", GATED).await?,
+        SessionTarget::open(&scene, "recorded", RECORDED).await?,
     ];
-    let digest = Way::open(&scene, "digest", DIGEST).await?;
+    let digest = SessionTarget::open(&scene, "digest", DIGEST).await?;
     for run in 0..size.runs {
         first_byte(&ways, size.opened, report).await?;
         keys(&ways, size.keys, report).await?;
@@ -111,13 +111,13 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
 }
 
 /// A pod to which a user has access, and the path to it.
-struct Way {
+struct SessionTarget {
     pods: Api<Pod>,
     pod: String,
     until: Timestamp,
 }
 
-impl Way {
+impl SessionTarget {
     async fn open(scene: &Scene, request: &str, template: &str) -> Result<Self> {
         Self::lasting(scene, request, template, "3h").await
     }
@@ -166,7 +166,7 @@ fn output(process: &mut AttachedProcess) -> Result<impl AsyncRead + Unpin + use<
 }
 
 /// Measures the time from the start until the first byte of a command, one way after the other.
-async fn first_byte(ways: &[Way; 3], count: usize, report: &mut Report) -> Result<()> {
+async fn first_byte(ways: &[SessionTarget; 3], count: usize, report: &mut Report) -> Result<()> {
     let mut took = [const { Vec::new() }; 3];
     for _ in 0..count {
         for (way, took) in ways.iter().zip(&mut took) {
@@ -181,7 +181,7 @@ async fn first_byte(ways: &[Way; 3], count: usize, report: &mut Report) -> Resul
 }
 
 /// Measures the time from a key until the terminal echoes it.
-async fn keys(ways: &[Way; 3], count: usize, report: &mut Report) -> Result<()> {
+async fn keys(ways: &[SessionTarget; 3], count: usize, report: &mut Report) -> Result<()> {
     let mut took = [const { Vec::new() }; 3];
     let mut open = Vec::new();
     for way in ways {
@@ -223,7 +223,7 @@ fn beside(what: &str, budget: f64, took: [Vec<Duration>; 3], report: &mut Report
 
 /// Measures the throughput of a command's output per second, and the processor time of the gate for it.
 async fn printed(
-    (ways, digest): (&[Way; 3], &Way),
+    (ways, digest): (&[SessionTarget; 3], &SessionTarget),
     millions: u32,
     gate: &Gate,
     report: &mut Report,
@@ -280,7 +280,7 @@ async fn at_one_instant(
     report: &mut Report,
 ) -> Result<()> {
     let duration = format!("{}s", OPENING.as_secs());
-    let way = Way::lasting(scene, &format!("together-{run}"), GATED, &duration).await?;
+    let way = SessionTarget::lasting(scene, &format!("together-{run}"), GATED, &duration).await?;
     let before = resident(gate.process.pid())?;
     let open: Vec<AttachedProcess> = futures::stream::iter(0..count)
         .map(async |_| way.run("exec cat", false).await)

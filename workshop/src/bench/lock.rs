@@ -116,7 +116,7 @@ async fn locked(
     locks
         .delete(&lock.name_any(), &DeleteParams::default())
         .await?;
-    told(count, ends, report);
+    report_ends(count, ends, report);
     let after = |instants: Vec<Timestamp>| -> Values {
         let each = instants
             .iter()
@@ -133,7 +133,7 @@ async fn locked(
     Ok(())
 }
 
-fn told(count: usize, ends: Vec<Duration>, report: &mut Report) {
+fn report_ends(count: usize, ends: Vec<Duration>, report: &mut Report) {
     let ends: Values = ends.into_iter().collect();
     report.add(
         &format!("RoleBinding gone after the lock, p50 of {count}"),

@@ -14,6 +14,8 @@ mod exec;
 mod gate;
 mod grants;
 mod ha;
+mod harness_polls;
+mod harness_proxy;
 mod live_runs;
 mod lock;
 mod peer;
@@ -83,6 +85,12 @@ pub(crate) enum Bench {
     Runs(Options),
     /// Start of the agent of a harness run on a real node, compared with a plain Job (root).
     Starts(Options),
+    /// Brokers with simulated proxies of harness runs: memory with many held requests; delay until every proxy has learned
+    /// of a replaced Secret, a narrowed and a deleted policy.
+    HarnessPolls(Options),
+    /// Proxy of a harness run on a real node, compared with TLS alone; its memory; delay until connections of a deleted
+    /// policy are closed (root).
+    HarnessProxy(Options),
     /// Soak test: grants are created and end for half an hour while every server is restarted in turn; reports growth
     /// and leftovers.
     Soak(Options),
@@ -214,6 +222,8 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Lock(options)
     | Bench::Runs(options)
     | Bench::Starts(options)
+    | Bench::HarnessPolls(options)
+    | Bench::HarnessProxy(options)
     | Bench::Soak(options)
     | Bench::Peer(peer::Options {
         common: options, ..
@@ -341,6 +351,8 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
         Bench::Sessions(_) => sessions::measure(size, &mut report).await?,
         Bench::Runs(_) => runs::measure(size, &mut report).await?,
         Bench::Starts(_) => starts::measure(size, &mut report).await?,
+        Bench::HarnessPolls(_) => harness_polls::measure(options, &mut report).await?,
+        Bench::HarnessProxy(_) => harness_proxy::measure(options, &mut report).await?,
         Bench::Soak(_) => {
             let size = options.sized(soak::Size::quick, |_| soak::Size::full());
             soak::measure(size, &mut report).await?;

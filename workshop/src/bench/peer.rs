@@ -27,7 +27,7 @@ use crate::changes::{Change, Watching};
 /// The duration of the grants of which the end is measured.
 const SHORT: SignedDuration = SignedDuration::from_secs(30);
 
-/// What is measured, and where.
+/// The measurements, and the cluster.
 #[derive(Args)]
 #[group(skip)]
 pub(crate) struct Options {
@@ -45,10 +45,10 @@ pub(crate) struct Options {
     /// Kind of the requests.
     #[arg(long, default_value = "ExecAccessRequest", value_name = "KIND")]
     kind: String,
-    /// Who asks; somebody for whom the cluster has a kubeconfig.
+    /// The requester; the cluster must have a kubeconfig of this user.
     #[arg(long, default_value = "admin", value_name = "USER")]
     user: String,
-    /// The process of the operator: its processor time and memory are told.
+    /// PID of the operator, for its processor time and memory.
     #[arg(long, value_name = "PID")]
     operator_pid: Option<u32>,
     /// User name of the operator: its calls are counted by the API server's audit log.
@@ -57,7 +57,7 @@ pub(crate) struct Options {
     /// The most requests that the user may have: as many are made one after the other, and at once.
     #[arg(long, value_name = "COUNT")]
     most: Option<usize>,
-    /// How long after its time a grant may end at most.
+    /// The maximum time from the expiry of a grant to its end, in seconds.
     #[arg(long, default_value = "600", value_name = "SECONDS")]
     end_timeout: u64,
 }

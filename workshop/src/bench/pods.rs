@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt as _;
 use oz_api::PodAccessRequest;
-use oz_e2e::{Asked, Options, System, TEMPLATE};
+use oz_e2e::{GrantedRequest, Options, System, TEMPLATE};
 use oz_testkit::{AuditMark, Cluster, eventually};
 use serde_json::json;
 
@@ -159,11 +159,11 @@ async fn at_one_instant(
     let names = (0..count).map(|number| format!("together-{number}"));
     let asked = bench.ask_until(names.collect(), until).await?;
     // The API server's clock may have been in another second when one was created.
-    let together = |one: &Asked<_>| one.status().expires_at == Some(until);
+    let together = |one: &GrantedRequest<_>| one.status().expires_at == Some(until);
     let names: Vec<String> = asked
         .iter()
         .filter(|one| together(one))
-        .map(Asked::pod)
+        .map(GrantedRequest::pod)
         .collect();
     ensure!(
         Timestamp::now() < until,

@@ -47,7 +47,7 @@ pub(crate) fn machine_time() -> Result<Duration> {
 }
 
 /// Finds the processes with this name.
-pub(crate) fn named(name: &str) -> Result<Vec<u32>> {
+pub(crate) fn find_by_name(name: &str) -> Result<Vec<u32>> {
     let all = std::fs::read_dir("/proc").context("failed to read /proc")?;
     let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     // An ended process has no name.

@@ -57,7 +57,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
         bench.at_once(&system, size.at_once, report).await?;
         bench.beside_a_stuck_one(size.pods, report).await?;
         let held = bench.held("up", size.pod_endings).await?;
-        told(held, "up", 1000.0, report).await?;
+        measure_terminations(held, "up", 1000.0, report).await?;
     }
     let bench = Bench::set(cluster).await?;
     bench
@@ -67,7 +67,7 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
     live.live(size.many / 4, report).await?;
     let held = bench.held("down", size.pod_endings).await?;
     system.operator.process.kill9();
-    told(held, "down", 4000.0, report).await
+    measure_terminations(held, "down", 4000.0, report).await
 }
 
 /// A namespace with the templates.
@@ -95,7 +95,7 @@ impl Spent {
 
 /// Pods that do not end automatically: the time at which each must be terminated, and the watch that shows
 /// it.
-struct Held {
+struct PendingTerminations {
     pods: Watching<Pod>,
     ends: BTreeMap<String, Timestamp>,
 }
@@ -265,7 +265,7 @@ impl Bench {
     }
 
     /// Creates runs with running pods, and returns their ends by the starts of their Jobs.
-    async fn held(&self, prefix: &str, count: usize) -> Result<Held> {
+    async fn held(&self, prefix: &str, count: usize) -> Result<PendingTerminations> {
         let mut pods = Watching::start(self.scene.api::<Pod>()).await?;
         let mut jobs = Watching::start(self.scene.api::<Job>()).await?;
         let runs = self.runs(prefix, HELD, count)?;
@@ -304,7 +304,7 @@ impl Bench {
             Timestamp::now() < *first,
             "they did not run before their end"
         );
-        Ok(Held { pods, ends })
+        Ok(PendingTerminations { pods, ends })
     }
 
     /// Measures the cost of live runs: memory of a broker.
@@ -368,8 +368,13 @@ impl Bench {
 }
 
 /// Measures the delay after their end until pods were terminating.
-async fn told(held: Held, operator: &str, most: f64, report: &mut Report) -> Result<()> {
-    let Held { mut pods, mut ends } = held;
+async fn measure_terminations(
+    held: PendingTerminations,
+    operator: &str,
+    most: f64,
+    report: &mut Report,
+) -> Result<()> {
+    let PendingTerminations { mut pods, mut ends } = held;
     let count = ends.len();
     let mut lags = Vec::new();
     while !ends.is_empty() {

@@ -101,7 +101,7 @@ struct Stage {
 
 /// The memory of both processes, in MiB.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct MemoryUsage {
     operator: f64,
     webhook: f64,
 }
@@ -188,7 +188,12 @@ impl Stage {
     }
 
     /// Restarts both, and measures them once they have read everything.
-    async fn begin_again(&mut self, what: &str, count: usize, report: &mut Report) -> Result<Held> {
+    async fn begin_again(
+        &mut self,
+        what: &str,
+        count: usize,
+        report: &mut Report,
+    ) -> Result<MemoryUsage> {
         let (operator, took) = single::start(self.cluster).await?;
         self.operator = operator;
         self.webhook = Webhook::start(self.cluster, &self.options).await?;
@@ -196,7 +201,7 @@ impl Stage {
         let milliseconds = took.as_secs_f64() * 1000.0;
         report.add(&figure, "ms", Budget::AtMost(1000.0), milliseconds);
         tokio::time::sleep(SETTLING).await;
-        let held = Held {
+        let held = MemoryUsage {
             operator: resident(self.operator.process.pid())?,
             webhook: resident(self.webhook.process.pid())?,
         };
@@ -281,9 +286,12 @@ async fn timed(bench: &mut BenchScene, size: &str, count: usize) -> Result<f64> 
 }
 
 /// Reports the memory of one object: the slope of the line that is nearest to the measured values.
-fn each(what: &str, held: &[(usize, Held)], report: &mut Report) -> Result<()> {
+fn each(what: &str, held: &[(usize, MemoryUsage)], report: &mut Report) -> Result<()> {
     for (process, memory) in [
-        ("operator", (|held| held.operator) as fn(&Held) -> f64),
+        (
+            "operator",
+            (|held| held.operator) as fn(&MemoryUsage) -> f64,
+        ),
         ("webhook", |held| held.webhook),
     ] {
         let points = held

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use oz_api::{ExecAccessRequest, PodAccessRequest};
-use oz_e2e::{AccessRequest, Asked, Requests, Scene, TEMPLATE, conditions_line};
+use oz_e2e::{AccessRequest, GrantedRequest, Requests, Scene, TEMPLATE, conditions_line};
 use oz_testkit::{Cluster, ClusterOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -76,7 +76,7 @@ pub(crate) struct BenchScene<K = ExecAccessRequest> {
 
 impl BenchScene {
     pub(crate) async fn set(cluster: &'static Cluster, name: &str) -> Result<Self> {
-        Self::of(Scene::set(cluster, name).await?).await
+        Self::from_scene(Scene::set(cluster, name).await?).await
     }
 }
 
@@ -85,12 +85,12 @@ impl BenchScene<PodAccessRequest> {
     pub(crate) async fn set_pods(cluster: &'static Cluster, name: &str) -> Result<Self> {
         let scene = Scene::set(cluster, name).await?;
         scene.pod_template(TEMPLATE, &serde_json::json!({})).await?;
-        Self::of(scene).await
+        Self::from_scene(scene).await
     }
 }
 
 impl<K: AccessRequest> BenchScene<K> {
-    async fn of(scene: Scene) -> Result<Self> {
+    async fn from_scene(scene: Scene) -> Result<Self> {
         let alice = try_join_all((0..CONNECTIONS).map(async |_| {
             let client = scene.cluster.client("alice").await?;
             anyhow::Ok(Requests::new(client, scene.name()))
@@ -167,7 +167,7 @@ impl<K: AccessRequest> BenchScene<K> {
     pub(crate) async fn ask(
         &mut self,
         requests: Vec<(String, String)>,
-    ) -> Result<(Duration, Vec<Asked<K>>)> {
+    ) -> Result<(Duration, Vec<GrantedRequest<K>>)> {
         let began = Instant::now();
         let creations = requests
             .iter()
@@ -195,7 +195,7 @@ impl<K: AccessRequest> BenchScene<K> {
         &mut self,
         names: Vec<String>,
         until: Timestamp,
-    ) -> Result<Vec<Asked<K>>> {
+    ) -> Result<Vec<GrantedRequest<K>>> {
         let began = Instant::now();
         // One at a time for each connection: a request that is created in its turn is not created late.
         let connections = self.alice.iter().enumerate();
@@ -218,7 +218,7 @@ impl<K: AccessRequest> BenchScene<K> {
         &mut self,
         began: Instant,
         mut missing: BTreeSet<&str>,
-    ) -> Result<(Instant, Vec<Asked<K>>)> {
+    ) -> Result<(Instant, Vec<GrantedRequest<K>>)> {
         let mut asked = Vec::new();
         let mut last = began;
         while !missing.is_empty() {
@@ -226,7 +226,7 @@ impl<K: AccessRequest> BenchScene<K> {
             if settled(&seen) && missing.remove(seen.object.name_any().as_str()) {
                 granted(&seen)?;
                 last = last.max(seen.at);
-                asked.push(Asked {
+                asked.push(GrantedRequest {
                     request: seen.object,
                 });
             }

@@ -137,7 +137,7 @@ pub(super) async fn open(
         .granted(&exec_request(&name, TEMPLATE, &duration))
         .await?;
     let status = asked.status();
-    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT);
+    let cut = conditions::find(&status.conditions, conditions::SESSION_TERMINATION);
     let cut = cut.context("nothing is said of sessions")?;
     ensure!(cut.status == "True", "{}", cut.message);
 

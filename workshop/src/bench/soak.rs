@@ -102,14 +102,14 @@ impl Event {
 
 /// The resources of a process.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct ResourceUsage {
     memory: f64,
     files: f64,
     threads: f64,
 }
 
-impl Held {
-    fn of(process: &Process) -> Result<Self> {
+impl ResourceUsage {
+    fn measure(process: &Process) -> Result<Self> {
         let pid = process.pid();
         Ok(Self {
             memory: process::resident(pid)?,
@@ -122,7 +122,7 @@ impl Held {
 /// The resources of each process after each of its rounds with the same duty.
 #[derive(Default)]
 struct Growth {
-    seen: BTreeMap<(Duty, u32), Vec<Held>>,
+    seen: BTreeMap<(Duty, u32), Vec<ResourceUsage>>,
     watches: Vec<f64>,
 }
 
@@ -216,7 +216,7 @@ async fn left(scene: &Scene) -> Result<usize> {
 impl Growth {
     async fn note(&mut self, cluster: &Cluster, replicas: &Replicas) -> Result<()> {
         for (duty, process) in replicas.processes().await? {
-            let held = Held::of(process)?;
+            let held = ResourceUsage::measure(process)?;
             self.seen
                 .entry((duty, process.pid()))
                 .or_default()
@@ -242,7 +242,7 @@ impl Growth {
             return;
         }
         for (what, of) in [
-            ("memory", (|held| held.memory) as fn(&Held) -> f64),
+            ("memory", (|held| held.memory) as fn(&ResourceUsage) -> f64),
             ("file descriptors", |held| held.files),
             ("threads", |held| held.threads),
         ] {

@@ -1,19 +1,22 @@
 //! The time until an agent begins on a real node, compared with the same command in a plain Job with as many
-//! containers: the addition of oz, its webhooks, its policies and its own container. oz runs from its chart,
-//! with the images in `OZ_IMAGE` and `OZ_HARNESS_IMAGE`, or with images that are built for tests.
+//! containers: the addition of oz, its webhooks, its policies and its own containers, for a run that requires nothing and
+//! for one with a host and a credential, with its firewall and its proxy. oz runs from its chart, with the images in
+//! `OZ_IMAGE` and `OZ_HARNESS_IMAGE`, or with images that are built for tests.
 
 use std::fmt::Debug;
 use std::fs;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use oz_api::harness::{HarnessRun, HarnessTemplate};
+use oz_e2e::agents::{AGENT as PROXIED, CREDENTIAL, KEY};
+use oz_e2e::upstream::ANTHROPIC;
 use oz_e2e::{Scene, apply_as, chart, harness_image_archive, helm, image_archive, repository, run};
-use oz_runs::reserved::AGENT;
+use oz_runs::reserved::{AGENT, NETINIT, PROXY, RUNTIME};
 use oz_testkit::{Cluster, Image, eventually};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -58,24 +61,78 @@ pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
         });
         apply_as(&scene.api::<HarnessTemplate>(), template).await?;
     }
+    scene.agent_key(KEY).await?;
+    scene.let_broker_read().await?;
+    scene.agent_policy(&[ANTHROPIC]).await?;
+    scene
+        .agent_template(IMAGE, &COMMAND, &[ANTHROPIC], &[CREDENTIAL])
+        .await?;
     for turn in 0..size.runs {
         memory(&scene, &format!("held-{turn}"), report).await?;
-        let (mut jobs, mut runs) = (Vec::new(), Vec::new());
-        // The first of each is for data that is read once.
-        for number in 0..=size.pods / 2 {
-            jobs.push(start(&scene, plain(&format!("job-{turn}-{number}"))?).await?);
-            runs.push(start(&scene, submitted(&format!("run-{turn}-{number}"), "clock")?).await?);
-        }
-        let [jobs, runs] = [jobs, runs].map(|all| {
-            let all: Values = all.into_iter().skip(1).collect();
-            all.median()
-        });
-        report.add_times(
-            ("a plain Job until its container begins, p50", jobs),
-            ("a run until its agent begins, p50", runs),
-            ("  how many times as long as a plain Job", 1.25),
-        );
+        compare(&scene, &PLAIN, turn, size.pods / 2, report).await?;
+        compare(&scene, &WITH_PROXY, turn, size.pods / 2, report).await?;
     }
+    Ok(())
+}
+
+/// A kind of runs that is compared with plain Jobs.
+struct Compared {
+    template: &'static str,
+    /// The containers that oz adds to the pod.
+    added: &'static [&'static str],
+    /// The names of the figures, and the budget of the last one.
+    job: &'static str,
+    run: &'static str,
+    ratio: (&'static str, f64),
+}
+
+const PLAIN: Compared = Compared {
+    template: "clock",
+    added: &[RUNTIME],
+    job: "a plain Job until its container begins, p50",
+    run: "a run until its agent begins, p50",
+    ratio: ("  how many times as long as a plain Job", 1.25),
+};
+const WITH_PROXY: Compared = Compared {
+    template: PROXIED,
+    added: &[NETINIT, PROXY, RUNTIME],
+    job: "a plain Job with as many containers as a run with a proxy, p50",
+    run: "a run with a proxy and a credential until its agent begins, p50",
+    ratio: ("  how many times as long as such a plain Job", 1.3),
+};
+
+/// Measures starts of runs and of plain Jobs with as many containers, in turns.
+async fn compare(
+    scene: &Scene,
+    kind: &Compared,
+    turn: u32,
+    count: usize,
+    report: &mut Report,
+) -> Result<()> {
+    let name = |what: &str, number: usize| format!("{}-{what}-{turn}-{number}", kind.template);
+    // The first of each is for data that is read once; the policy may have to become known before.
+    let first = submitted(&name("run", 0), kind.template)?;
+    let runs = scene.api::<HarnessRun>();
+    eventually("the run to be admitted", CHANGE_TIMEOUT, async || {
+        Ok(Some(runs.create(&PostParams::default(), &first).await?))
+    })
+    .await?;
+    let (pod, _) = began(scene, &first.name_any()).await?;
+    let spec = pod.spec.context("a pod without a spec")?;
+    let names = spec.init_containers.iter().flatten().map(|it| &it.name);
+    ensure!(
+        names.clone().eq(kind.added.iter()),
+        "the pod has the containers {:?}",
+        names.collect::<Vec<_>>()
+    );
+    start(scene, plain(&name("job", 0), &spec)?).await?;
+    let (mut jobs, mut runs) = (Vec::new(), Vec::new());
+    for number in 1..=count {
+        jobs.push(start(scene, plain(&name("job", number), &spec)?).await?);
+        runs.push(start(scene, submitted(&name("run", number), kind.template)?).await?);
+    }
+    let [jobs, runs] = [jobs, runs].map(|all| all.into_iter().collect::<Values>().median());
+    report.add_times((kind.job, jobs), (kind.run, runs), kind.ratio);
     Ok(())
 }
 
@@ -121,7 +178,7 @@ async fn memory(scene: &Scene, name: &str, report: &mut Report) -> Result<()> {
         },
     )
     .await?;
-    let ours = process::named("oz-harness")?;
+    let ours = process::find_by_name("oz-harness")?;
     let [pid] = ours[..] else {
         bail!(
             "there are {} processes of our container, not one",
@@ -137,27 +194,31 @@ async fn memory(scene: &Scene, name: &str, report: &mut Report) -> Result<()> {
     );
     runs.delete(name, &DeleteParams::default()).await?;
     eventually("it to be gone", CHANGE_TIMEOUT, async || {
-        Ok(process::named("oz-harness")?.is_empty().then_some(()))
+        Ok(process::find_by_name("oz-harness")?
+            .is_empty()
+            .then_some(()))
     })
     .await
 }
 
-/// Creates a Job with a sidecar, as a run has one.
-fn plain(name: &str) -> serde_json::Result<Job> {
-    let container = |name: &str, command: Value| {
-        json!({
-            "name": name, "image": IMAGE, "command": command,
-        })
+/// Returns a Job with as many containers as the pod of a run has: those that end before the next one begins, and
+/// sidecars.
+fn plain(name: &str, like: &PodSpec) -> serde_json::Result<Job> {
+    let before = |like: &Container| {
+        let (command, policy) = match &like.restart_policy {
+            Some(policy) => (json!(["/bin/sleep", "7000"]), json!(policy)),
+            None => (json!(["/bin/true"]), Value::Null),
+        };
+        json!({"name": like.name, "image": IMAGE, "command": command, "restartPolicy": policy})
     };
-    let mut sidecar = container("sidecar", json!(["/bin/sleep", "7000"]));
-    sidecar["restartPolicy"] = json!("Always");
+    let before = like.init_containers.iter().flatten().map(before);
     serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {"backoffLimit": 0, "template": {"spec": {
             "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": false,
-            "initContainers": [sidecar],
-            "containers": [container(AGENT, json!(COMMAND))],
+            "initContainers": before.collect::<Vec<_>>(),
+            "containers": [{"name": AGENT, "image": IMAGE, "command": COMMAND}],
         }}},
     }))
 }
@@ -177,13 +238,20 @@ where
         .api::<K>()
         .create(&PostParams::default(), &object)
         .await?;
-    let pods = scene.api::<Pod>();
-    let of_job = ListParams::default().labels(&format!("job-name={name}"));
-    let began = eventually("the agent's time", CHANGE_TIMEOUT, async || {
-        Ok(pods.list(&of_job).await?.items.iter().find_map(message))
-    })
-    .await?;
+    let (_, began) = began(scene, &name).await?;
     Ok((uptime(&began)? - sent) * 1000.0)
+}
+
+/// Returns the pod of a Job, and the time at which its agent began.
+async fn began(scene: &Scene, job: &str) -> Result<(Pod, String)> {
+    let pods = scene.api::<Pod>();
+    let of_job = ListParams::default().labels(&format!("job-name={job}"));
+    eventually("the agent's time", CHANGE_TIMEOUT, async || {
+        let all = pods.list(&of_job).await?.items.into_iter();
+        let mut all = all.filter_map(|pod| Some((message(&pod)?, pod)));
+        Ok(all.next().map(|(began, pod)| (pod, began)))
+    })
+    .await
 }
 
 /// Returns the message of the agent of a pod.

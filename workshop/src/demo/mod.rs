@@ -23,7 +23,7 @@ const NAMESPACE: &str = "shop";
 /// The exit code that a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// How the demo ends.
+/// The end of the demo.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Leave cluster, webhook, operator and gate up until Ctrl-C, and say how to use them.
@@ -106,8 +106,8 @@ async fn demo(screen: Screen, keep: bool) -> Result<()> {
     drop(system);
     drop(cluster);
     screen.line(&format!(
-        "\nAll as it should be, told in {told:.0} s. Cluster, webhook, operator and gate are ended, their \
-         files removed.\n`make demo KEEP=1` leaves them up to try things by hand."
+        "\nAll steps succeeded, in {told:.0} s. Cluster, webhook, operator and gate are stopped, \
+         their files removed.\n`make demo KEEP=1` leaves them up to try things by hand."
     ))
 }
 

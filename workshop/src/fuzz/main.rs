@@ -9,6 +9,7 @@
 mod kinds;
 mod memory;
 mod objects;
+mod random;
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ use anyhow::{Context as _, Result, ensure};
 use oz_runtime::raw::{Form, Piece, Splitter, Strip};
 
 use crate::kinds::{Kind, kinds};
-use crate::objects::{Xorshift, honest, written};
+use crate::objects::{honest, written};
+use crate::random::Xorshift;
 
 /// The time limit for one object, and the factor for a build that is not optimised.
 const LIMIT: Duration = Duration::from_millis(50);
@@ -75,7 +77,7 @@ fn read(kind: &Kind, text: &str, reading: Reading) -> Result<Took> {
     let memory = memory::most().saturating_sub(held);
     ensure!(
         objects == 2 && known,
-        "the honest object beside it was not read"
+        "the valid object after it was not read"
     );
     Ok(Took { time, memory })
 }
@@ -116,7 +118,7 @@ fn main() -> Result<()> {
             .as_secs(),
     };
     let kinds = kinds()?;
-    let mut random = Xorshift(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Xorshift::new(seed);
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut thrown, mut largest, mut most) = (0_u64, 0, Took::default());
     while Instant::now() < end {

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use crate::random::Xorshift;
+
 /// The values that may occur in large numbers: short as text, and large when decoded.
 const WIDE: [&str; 7] = [
     "{}",
@@ -24,25 +26,7 @@ const MISPLACED: usize = 80;
 /// The additional length of an escaped letter.
 const ESCAPED: usize = r"\u0000".len() - 1;
 
-/// A xorshift: the same seed generates the same objects.
-pub(crate) struct Xorshift(pub(crate) u64);
-
 impl Xorshift {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit.max(1) as u64).unwrap_or_default()
-    }
-
-    pub(crate) fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
-        of.get(self.below(of.len()))
-    }
-
     /// Returns a size that is mostly small, and large at times.
     fn size(&mut self, largest: usize) -> usize {
         let limit = match self.below(40) {

@@ -1,21 +1,25 @@
 //! `cargo xtask generate [--check]`: the files of the repository that are generated from its sources. They
 //! are checked in, so that the chart can be used without a compiler; CI fails when they are stale.
 
+mod agents;
+mod attempts;
 mod configuration;
 mod policies;
 mod rbac;
+mod reference;
 mod requested;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
+use oz_api::kind::CustomResourceDefinition;
 use oz_core::kinds::Family;
 use oz_trail::verify::Fault;
 use oz_trail::{Action, Decision};
+use serde_json::Value;
 use strum::{EnumMessage as _, IntoEnumIterator as _};
 
 use xtask::generated::{self, Options};
@@ -24,8 +28,6 @@ use xtask::generated::{self, Options};
 const VOCABULARY: &str = "docs/reference/audit.md";
 /// The page with the attempts to get more access than granted, and their results.
 const ATTEMPTS: &str = "docs/reference/attempts.md";
-/// The hostile suites: each test is a row of a page.
-const HOSTILE: [&str; 2] = ["e2e/tests/hostile", "e2e/tests/transient/hostile"];
 /// The directory of the custom resource definitions: in the chart, which installs them. Not its directory
 /// `crds`, which Helm would install regardless of the values, and never upgrade.
 const CRDS: &str = "charts/oz/files/crds";
@@ -35,7 +37,16 @@ const COMPOSITES: &str = "charts/oz/files/composites";
 /// The directory of the definitions of the kinds of harness runs, which are installed where runs are served.
 const HARNESS: &str = "charts/oz/files/harness";
 /// Directories in which all files are generated, or none may be.
-const DIRECTORIES: [&str; 5] = [CRDS, COMPOSITES, HARNESS, rbac::FILES, "charts/oz/crds"];
+const DIRECTORIES: [&str; 6] = [
+    CRDS,
+    COMPOSITES,
+    HARNESS,
+    rbac::FILES,
+    reference::DIRECTORY,
+    "charts/oz/crds",
+];
+/// The definitions of the kinds as they were published, which are written by hand.
+const PUBLISHED: &str = "deploy/example-com/crds.yaml";
 const HEADER: &str =
     "# Generated from crates/core/src/kinds by `cargo xtask generate`; do not edit.\n";
 
@@ -49,12 +60,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// Returns every generated file: its path from the root of the repository, and its text.
 fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
-    let mut files = definitions()?;
+    let definitions = definitions();
+    let mut files = manifests(&definitions)?;
+    files.extend(reference::files(&documented(root, &definitions)?)?);
     files.extend(rbac::files(root)?);
     files.extend(configuration::files(root)?);
     files.insert(PathBuf::from(policies::FILE), policies::text(root)?);
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
-    files.insert(PathBuf::from(ATTEMPTS), attempts(root)?);
+    files.insert(PathBuf::from(ATTEMPTS), attempts::page(root)?);
     Ok(files)
 }
 
@@ -95,73 +108,48 @@ fn cell(documentation: Option<&str>) -> String {
     lines.join(" ")
 }
 
-/// Returns the hostile suite as a page: from each test's name, and its doc comment, which contains the
-/// attempt and, after a colon, its result.
-fn attempts(root: &Path) -> Result<String> {
-    let mut page = String::from(
-        "<!-- Generated from e2e/tests/hostile and e2e/tests/transient/hostile by `cargo xtask generate`; do not edit. -->\n\n\
-         # Attempts to exceed granted access, and their results\n\n\
-         Each row is a test on a real API server, with oz under its own RBAC roles. The tests open\n\
-         connections in enforcing namespaces; [the guide](../guides/enforcement.md) describes which\n\
-         connections observing namespaces allow.\n\n\
-         Attempts of a user to continue a session after its end are tested on a real node\n\
-         ([e2e/tests/node/sessions.rs](../../e2e/tests/node/sessions.rs),\n\
-         [script.rs](../../e2e/tests/node/script.rs)). oz cannot terminate every process there, for\n\
-         example a process that is forked twice and drops its environment, its session and its streams,\n\
-         or is the last to hold them: see [processes of a session](../concepts/sessions.md).\n\n\
-         | attempt | result | test |\n|---|---|---|\n",
-    );
-    let mut files = Vec::new();
-    for directory in HOSTILE {
-        let mut names: Vec<String> = fs::read_dir(root.join(directory))?
-            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-            .collect::<io::Result<_>>()?;
-        names.sort();
-        files.extend(names.iter().map(|name| format!("{directory}/{name}")));
-    }
-    for file in files {
-        let text = fs::read_to_string(root.join(&file))?;
-        let mut said = Vec::new();
-        let mut lines = text.lines();
-        while let Some(line) = lines.next() {
-            if let Some(words) = line.strip_prefix("/// ") {
-                said.push(words);
-            } else if line == "#[tokio::test]" {
-                let name = lines.next().unwrap_or_default();
-                let name = name.trim_start_matches("async fn ");
-                let name = name.split('(').next().unwrap_or_default();
-                let sentence = said.join(" ");
-                let (tried, outcome) = sentence
-                    .rsplit_once(": ")
-                    .with_context(|| format!("{file}: {name} has no result after a colon"))?;
-                let outcome = outcome.trim_end_matches('.');
-                page.push_str(&format!(
-                    "| {tried} | {outcome} | [`{name}`](../../{file}) |\n"
-                ));
-                said.clear();
-            } else if !line.starts_with("#[") {
-                said.clear();
-            }
-        }
-    }
-    Ok(page)
-}
-
-/// Returns the custom resource definitions: their paths from the root of the repository, and their texts.
-fn definitions() -> Result<BTreeMap<PathBuf, String>> {
+/// Returns the custom resource definitions, with the paths of their files from the root of the repository.
+fn definitions() -> Vec<(PathBuf, CustomResourceDefinition)> {
     oz_core::kinds::all()
         .into_iter()
         .filter_map(|kind| {
             let directory = directory_of(kind.family)?;
-            Some((directory, kind.definition()?))
-        })
-        .map(|(directory, crd)| {
-            let path = Path::new(directory).join(format!("{}.yaml", crd.spec.names.plural));
-            let yaml = serde_saphyr::to_string(&crd)
-                .with_context(|| format!("failed to write {} as YAML", crd.spec.names.kind))?;
-            Ok((path, format!("{HEADER}{yaml}")))
+            let crd = kind.definition()?;
+            let name = format!("{}.yaml", crd.spec.names.plural);
+            Some((Path::new(directory).join(name), crd))
         })
         .collect()
+}
+
+/// Returns the files of the custom resource definitions: their paths, and their texts.
+fn manifests(
+    definitions: &[(PathBuf, CustomResourceDefinition)],
+) -> Result<BTreeMap<PathBuf, String>> {
+    let manifest = |(path, crd): &(PathBuf, CustomResourceDefinition)| {
+        let yaml = serde_saphyr::to_string(crd)
+            .with_context(|| format!("failed to write {} as YAML", crd.spec.names.kind))?;
+        Ok((path.clone(), format!("{HEADER}{yaml}")))
+    };
+    definitions.iter().map(manifest).collect()
+}
+
+/// Returns the definitions of all kinds that have a reference page, with the paths of their files.
+fn documented(
+    root: &Path,
+    definitions: &[(PathBuf, CustomResourceDefinition)],
+) -> Result<Vec<(PathBuf, Value)>> {
+    let text = fs::read_to_string(root.join(PUBLISHED))
+        .with_context(|| format!("failed to read {PUBLISHED}"))?;
+    let published: Vec<Value> = serde_saphyr::from_multiple(&text)
+        .with_context(|| format!("failed to parse {PUBLISHED}"))?;
+    let published = published
+        .into_iter()
+        .map(|crd| (PathBuf::from(PUBLISHED), crd));
+    let mut all: Vec<(PathBuf, Value)> = published.collect();
+    for (path, crd) in definitions {
+        all.push((path.clone(), serde_json::to_value(crd)?));
+    }
+    Ok(all)
 }
 
 /// Returns the directory of the definitions of one part of oz; `None` if oz does not install them.

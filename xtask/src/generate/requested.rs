@@ -10,7 +10,7 @@ const POLICY: &str = "deploy/policies/deletions.yaml";
 const ROLES: &str = "deploy/rbac/users.yaml";
 const BEGIN: &str =
     "# Generated from crates/core/src/kinds/requested.rs by `cargo xtask generate`.\n";
-const END: &str = "# The end of what is generated.\n";
+const END: &str = "# End of the generated part.\n";
 
 /// Returns the files with the list in them: their paths from the root of the repository, and their texts.
 pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {

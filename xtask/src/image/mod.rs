@@ -42,7 +42,7 @@ const DIRECTORY: &str = "dist";
 /// An unprivileged user; the chart also runs the programs as this user.
 const USER: &str = "65532:65532";
 
-/// What to build, and where to.
+/// The image to build, and its archive.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Make the image of the container in the pods of harness runs, oz-harness, instead of oz's own.
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     /// is the version.
     #[arg(long, value_name = "NAME")]
     repository: Option<String>,
-    /// How the programs are compiled.
+    /// The profile of the programs.
     #[arg(long, value_enum, default_value_t = Profile::Release)]
     profile: Profile,
     /// Fail unless the image has this digest, as a build elsewhere had.
@@ -67,9 +67,9 @@ pub(crate) struct Options {
 #[derive(Clone, Copy, Debug, Display, PartialEq, Eq, ValueEnum)]
 #[strum(serialize_all = "lowercase")]
 enum Profile {
-    /// For use.
+    /// The release build.
     Release,
-    /// For tests: soon built, large and slow.
+    /// The build for tests: fast to compile, large and slow.
     Quick,
 }
 
@@ -273,6 +273,19 @@ fn names_a_loader(program: &[u8]) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The chart starts every program of the image.
+    #[test]
+    fn dockerfile_has_the_same_programs() {
+        let dockerfile = oz_testkit::repository().join("Dockerfile");
+        let dockerfile = std::fs::read_to_string(dockerfile).unwrap();
+        let copied = format!("cp {} /out/", OZ.programs.join(" "));
+        assert!(dockerfile.contains(&copied), "not there: {copied}");
+        for program in OZ.programs {
+            let built = format!("--package {program} ");
+            assert!(dockerfile.contains(&built), "not there: {built}");
+        }
+    }
 
     #[test]
     fn a_program_that_a_loader_links_is_found_out() {

@@ -98,10 +98,18 @@ const DIVIDED: [(&str, &[Group]); 7] = [
     // Each part has a real node. It runs only when it is named, since it requires root.
     (
         "node",
-        &[Group {
-            timed: true,
-            ..TURNS
-        }],
+        &[
+            // Most of them are about the attempts of one agent, which the first makes.
+            Group {
+                modules: &["interception::"],
+                parts: 1,
+                ..TURNS
+            },
+            Group {
+                timed: true,
+                ..TURNS
+            },
+        ],
     ),
 ];
 

@@ -85,8 +85,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let suites = build::build(&options.suites)?;
     let compiled = compiling.elapsed();
     if options.suites.is_empty() {
-        // The tests that need these obtain them themselves; here, the progress is visible.
-        Tools::obtain(&Tool::CLUSTER)?;
+        // The tests that need these obtain them themselves; here, the progress is visible, and no test waits beside a
+        // compiler.
+        Tools::obtain(&[&Tool::CLUSTER[..], &[Tool::Helm]].concat())?;
     }
     let began = Instant::now();
     let mut summary = Summary::default();
@@ -99,7 +100,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let target = programs::target_directory()?;
     let [recorded, _] = permissions::directories()?;
     if options.is_whole() && recorded.exists() {
-        std::fs::remove_dir_all(&recorded).context("failed to forget what was used before")?;
+        std::fs::remove_dir_all(&recorded)
+            .context("failed to remove the results of the last run")?;
     }
     let mut jobs = jobs::jobs(&suites, options.filter.as_deref(), !has_cluster())?;
     if options.suites.is_empty() && options.filter.is_none() {

@@ -162,7 +162,7 @@ impl Summary {
         lines.extend(self.skipped.iter().map(|test| format!("skipped: {test}")));
         lines.extend(self.lacking.iter().cloned());
         if required && self.skipped.len() + self.lacking.len() > 0 {
-            lines.push("OZ_REQUIRE_ALL=1: what was left out counts as failed.".to_owned());
+            lines.push("OZ_REQUIRE_ALL=1: skipped tests count as failed.".to_owned());
         }
         let (minutes, seconds) = (took.as_secs() / 60, took.as_secs() % 60);
         lines.push(format!(

@@ -34,7 +34,7 @@ struct Shared {
 
 impl KnownCallers {
     /// Returns the caller of a connection.
-    pub(crate) fn of(&self, address: IpAddr, now: Timestamp) -> Caller {
+    pub(crate) fn identify(&self, address: IpAddr, now: Timestamp) -> Caller {
         let address = address.to_canonical();
         match self.vouched().get(&address) {
             Some(since) if is_known(*since, now) => Caller::Vouched(address),
@@ -48,7 +48,7 @@ impl KnownCallers {
         let mut vouched = self.vouched();
         vouched.retain(|_, since| is_known(*since, now));
         if vouched.len() >= MOST && !vouched.contains_key(&address) {
-            tracing::warn!(%address, "too many addresses are vouched for: one more is not known");
+            tracing::warn!(%address, "too many addresses are verified: another one is not known");
             return;
         }
         let before = vouched.insert(address, now);
@@ -134,7 +134,7 @@ pub(crate) fn write(vouched: &Vouched) -> String {
 mod tests {
     use super::*;
 
-    fn at(minutes: i64) -> Timestamp {
+    fn timestamp(minutes: i64) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_mins(1_000_000 + minutes)
     }
 
@@ -146,30 +146,40 @@ mod tests {
     fn address_is_known_once_vouched_for_and_until_its_life_is_over() {
         let known = KnownCallers::default();
         let one = address(1);
-        assert_eq!(known.of(one, at(0)), Caller::Unproven(one));
-        known.vouch(one, at(0));
-        assert_eq!(known.of(one, at(29)), Caller::Vouched(one));
-        assert_eq!(known.of(address(2), at(0)), Caller::Unproven(address(2)));
-        assert_eq!(known.of(one, at(30)), Caller::Unproven(one));
+        assert_eq!(known.identify(one, timestamp(0)), Caller::Unproven(one));
+        known.vouch(one, timestamp(0));
+        assert_eq!(known.identify(one, timestamp(29)), Caller::Vouched(one));
+        assert_eq!(
+            known.identify(address(2), timestamp(0)),
+            Caller::Unproven(address(2))
+        );
+        assert_eq!(known.identify(one, timestamp(30)), Caller::Unproven(one));
         let mapped = "::ffff:10.0.0.1".parse().unwrap();
-        assert_eq!(known.of(mapped, at(1)), Caller::Vouched(one));
+        assert_eq!(known.identify(mapped, timestamp(1)), Caller::Vouched(one));
     }
 
     #[test]
     fn address_that_one_replica_vouched_for_is_known_to_the_other() {
         let (one, other) = (KnownCallers::default(), KnownCallers::default());
-        one.vouch(address(1), at(0));
-        let shared = one.to_share(&Vouched::new(), at(0)).unwrap();
+        one.vouch(address(1), timestamp(0));
+        let shared = one.to_share(&Vouched::new(), timestamp(0)).unwrap();
         let shared = read(&write(&shared));
-        other.merge(&shared, at(1));
-        assert_eq!(other.of(address(1), at(1)), Caller::Vouched(address(1)));
-        assert_eq!(other.to_share(&shared, at(1)), None, "nothing is lacking");
+        other.merge(&shared, timestamp(1));
+        assert_eq!(
+            other.identify(address(1), timestamp(1)),
+            Caller::Vouched(address(1))
+        );
+        assert_eq!(
+            other.to_share(&shared, timestamp(1)),
+            None,
+            "nothing is lacking"
+        );
         // An address is shared again only some time after it was shared.
-        one.vouch(address(1), at(4));
-        assert_eq!(one.to_share(&shared, at(4)), None);
-        one.vouch(address(1), at(5));
-        let again = one.to_share(&shared, at(5)).unwrap();
-        assert_eq!(again[&address(1)], at(5));
+        one.vouch(address(1), timestamp(4));
+        assert_eq!(one.to_share(&shared, timestamp(4)), None);
+        one.vouch(address(1), timestamp(5));
+        let again = one.to_share(&shared, timestamp(5)).unwrap();
+        assert_eq!(again[&address(1)], timestamp(5));
     }
 
     #[test]
@@ -178,10 +188,10 @@ mod tests {
         for text in ["", "[]", r#"{"somewhere": "2026-01-01T00:00:00Z"}"#] {
             assert!(read(text).is_empty(), "{text}");
         }
-        let long_ago = BTreeMap::from([(address(1), at(-31)), (address(2), at(31))]);
-        known.merge(&long_ago, at(0));
+        let long_ago = BTreeMap::from([(address(1), timestamp(-31)), (address(2), timestamp(31))]);
+        known.merge(&long_ago, timestamp(0));
         for last in [1, 2] {
-            assert!(!known.of(address(last), at(0)).is_proven());
+            assert!(!known.identify(address(last), timestamp(0)).is_proven());
         }
     }
 
@@ -189,12 +199,12 @@ mod tests {
     fn addresses_beyond_the_bound_are_not_known() {
         let known = KnownCallers::default();
         for last in 0..=u8::try_from(MOST).unwrap() {
-            known.vouch(address(last), at(0));
+            known.vouch(address(last), timestamp(0));
         }
         let beyond = address(u8::try_from(MOST).unwrap());
-        assert!(!known.of(beyond, at(0)).is_proven());
-        assert!(known.of(address(0), at(0)).is_proven());
-        known.vouch(beyond, at(30));
-        assert!(known.of(beyond, at(30)).is_proven());
+        assert!(!known.identify(beyond, timestamp(0)).is_proven());
+        assert!(known.identify(address(0), timestamp(0)).is_proven());
+        known.vouch(beyond, timestamp(30));
+        assert!(known.identify(beyond, timestamp(30)).is_proven());
     }
 }

@@ -33,8 +33,8 @@ pub(crate) fn limited(client: &Client) -> Client {
 
 fn too_many() -> Response<Body> {
     let code = StatusCode::TOO_MANY_REQUESTS;
-    let message = "reviews of callers that are not known to be API servers ask too much at the moment; try again in \
-                   some seconds";
+    let message = "reviews of callers that are not known as API servers send too many requests; \
+                   try again in some seconds";
     let status = Status::failure(message, "TooManyRequests").with_code(code.as_u16());
     let text = serde_json::to_vec(&status).unwrap_or_default();
     let mut response = Response::new(Body::from(text));

@@ -36,7 +36,7 @@ pub enum Error {
     #[error("failed to read the {0}")]
     Unreadable(&'static str),
     /// The certificate may not sign others.
-    #[error("failed to use the certificate as an authority: it is none")]
+    #[error("failed to use the certificate as an authority: it is not a CA certificate")]
     NotAuthority,
     /// The certificate and the key do not belong together.
     #[error("failed to use the authority: its key belongs to another certificate")]

@@ -22,7 +22,7 @@ use crate::crypto::provider;
 pub struct ClientCertificate(Vec<CertificateDer<'static>>);
 
 impl ClientCertificate {
-    pub(crate) fn of(connection: &ServerConnection) -> Option<Self> {
+    pub(crate) fn from_connection(connection: &ServerConnection) -> Option<Self> {
         let shown = connection.peer_certificates()?;
         (!shown.is_empty()).then(|| {
             let owned = shown.iter().map(|one| one.clone().into_owned());
@@ -35,13 +35,13 @@ impl ClientCertificate {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
     /// The text is no PEM.
-    #[error("it is no PEM: {why}")]
+    #[error("it is not PEM: {why}")]
     Pem {
         /// The error of the parser.
         why: String,
     },
     /// A certificate is no authority.
-    #[error("it is no authority: {why}")]
+    #[error("it is not a certificate authority: {why}")]
     Certificate {
         /// The reason.
         why: String,
@@ -58,7 +58,7 @@ pub enum AuthorityError {
 #[derive(Debug, thiserror::Error)]
 pub enum UnprovenClient {
     /// The client showed no certificate.
-    #[error("no certificate was shown")]
+    #[error("no client certificate was presented")]
     NoCertificate,
     /// No authority signed the certificate, or it is not valid now.
     #[error(transparent)]
@@ -70,7 +70,7 @@ pub enum UnprovenClient {
     #[error("the certificate has no common name, or several")]
     Nameless,
     /// The name is not accepted.
-    #[error("{name:?} is none of the names that are allowed")]
+    #[error("{name:?} is not among the allowed names")]
     Forbidden {
         /// The common name.
         name: String,

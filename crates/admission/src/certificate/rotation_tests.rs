@@ -13,7 +13,7 @@ use crate::server::paths::{PathKey, PathKeys};
 
 const LIFE: Duration = Duration::from_secs(3000);
 
-fn at(seconds: i64) -> Timestamp {
+fn timestamp(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
@@ -33,7 +33,7 @@ fn home() -> SecretAddress {
 }
 
 fn authority(made: i64) -> Arc<Authority> {
-    Arc::new(Authority::generate("acme", at(made), LIFE).unwrap())
+    Arc::new(Authority::generate("acme", timestamp(made), LIFE).unwrap())
 }
 
 fn stored(active: Arc<Authority>) -> Stored {
@@ -124,7 +124,7 @@ fn every_way_a_secret_can_be_wrong_has_its_reason() {
     ];
     for (what, secret, now, reason) in cases {
         assert_eq!(
-            needs_rotation(secret.as_ref(), &policy(), at(now)),
+            needs_rotation(secret.as_ref(), &policy(), timestamp(now)),
             reason,
             "{what}"
         );
@@ -133,20 +133,22 @@ fn every_way_a_secret_can_be_wrong_has_its_reason() {
 
 fn step(stored: &Stored, now: i64, published: &[(&Arc<Authority>, i64)]) -> Step {
     let secret = stored.write(None, &home());
-    next_step(Some(&secret), &policy(), at(now), None, |pem| {
+    next_step(Some(&secret), &policy(), timestamp(now), None, |pem| {
         let found = published
             .iter()
             .find(|(authority, _)| authority.certificate == pem);
-        found.map(|(_, since)| at(*since))
+        found.map(|(_, since)| timestamp(*since))
     })
 }
 
 #[test]
 fn damage_is_replaced_at_once() {
-    let step = next_step(Some(&foreign_leaf()), &policy(), at(0), None, |_| None);
+    let step = next_step(Some(&foreign_leaf()), &policy(), timestamp(0), None, |_| {
+        None
+    });
     assert_eq!(step, Step::Replace(Reason::NotAuthority));
     assert_eq!(
-        next_step(None, &policy(), at(0), None, |_| None),
+        next_step(None, &policy(), timestamp(0), None, |_| None),
         Step::Replace(Reason::Missing)
     );
 }
@@ -155,7 +157,10 @@ fn damage_is_replaced_at_once() {
 fn a_due_authority_is_staged_published_promoted_and_forgotten_in_this_order() {
     let (old, new) = (authority(0), authority(2000));
     let mut stored = stored(old.clone());
-    assert_eq!(step(&stored, 0, &[(&old, 0)]), Step::Wait(Some(at(2000))));
+    assert_eq!(
+        step(&stored, 0, &[(&old, 0)]),
+        Step::Wait(Some(timestamp(2000)))
+    );
     assert_eq!(step(&stored, 2000, &[(&old, 0)]), Step::Stage(Reason::Due));
 
     stored.next = Some(new.clone());
@@ -167,7 +172,7 @@ fn a_due_authority_is_staged_published_promoted_and_forgotten_in_this_order() {
     let published = [(&old, 0), (&new, 2002)];
     assert_eq!(
         step(&stored, 2011, &published),
-        Step::Wait(Some(at(2012))),
+        Step::Wait(Some(timestamp(2012))),
         "not for long enough"
     );
     assert_eq!(step(&stored, 2012, &published), Step::Promote);
@@ -175,8 +180,8 @@ fn a_due_authority_is_staged_published_promoted_and_forgotten_in_this_order() {
     stored.next = None;
     stored.active = new;
     stored.previous = vec![old.certificate.clone()];
-    stored.promoted_at = Some(at(2012));
-    assert_eq!(step(&stored, 2013, &[]), Step::Wait(Some(at(2612))));
+    stored.promoted_at = Some(timestamp(2012));
+    assert_eq!(step(&stored, 2013, &[]), Step::Wait(Some(timestamp(2612))));
     assert_eq!(step(&stored, 2612, &[]), Step::Forget);
 }
 
@@ -185,7 +190,7 @@ fn a_rotation_that_was_asked_for_is_carried_out_once() {
     let mut stored = stored(authority(0));
     stored.rotated = Some("please".to_owned());
     let secret = requested(stored.write(None, &home()));
-    assert_eq!(needs_rotation(Some(&secret), &policy(), at(1)), None);
+    assert_eq!(needs_rotation(Some(&secret), &policy(), timestamp(1)), None);
 }
 
 #[test]
@@ -195,7 +200,7 @@ fn an_authority_still_served_with_is_remembered_before_anything_else() {
     let step = next_step(
         Some(&secret),
         &policy(),
-        at(2),
+        timestamp(2),
         Some(&serving.certificate),
         |_| None,
     );
@@ -207,7 +212,7 @@ fn a_damaged_successor_is_staged_again() {
     let mut stored = stored(authority(0));
     stored.next = Some(authority(2000));
     let secret = with(stored.write(None, &home()), "next.crt", "garbage");
-    let step = next_step(Some(&secret), &policy(), at(2500), None, |_| None);
+    let step = next_step(Some(&secret), &policy(), timestamp(2500), None, |_| None);
     assert_eq!(step, Step::Stage(Reason::Due));
 }
 
@@ -219,7 +224,7 @@ fn stored_authorities_are_read_as_written() {
         authority(2).certificate.clone(),
         authority(3).certificate.clone(),
     ];
-    stored.promoted_at = Some(at(5));
+    stored.promoted_at = Some(timestamp(5));
     stored.rotated = Some("r".to_owned());
     assert_eq!(Stored::read(&stored.write(None, &home())).unwrap(), stored);
 }
@@ -244,9 +249,9 @@ fn stored_authority_keeps_foreign_fields_of_secret() {
 #[test]
 fn a_leaf_never_outlives_its_authority() {
     let leaf = authority(0)
-        .sign(&["a.b.svc".to_owned()], at(2990), LIFE)
+        .sign(&["a.b.svc".to_owned()], timestamp(2990), LIFE)
         .unwrap();
-    assert_eq!(leaf.until, at(3000));
+    assert_eq!(leaf.until, timestamp(3000));
 }
 
 #[test]
@@ -255,7 +260,7 @@ fn a_secret_without_the_key_of_the_paths_gets_one() {
         Stored::new(authority(0), None).write(None, &home()),
         with(good(), "path-key", "short"),
     ] {
-        let step = next_step(Some(&damaged), &policy(), at(1), None, |_| None);
+        let step = next_step(Some(&damaged), &policy(), timestamp(1), None, |_| None);
         assert_eq!(step, Step::KeyPaths);
     }
 }

@@ -142,7 +142,7 @@ impl Stored {
         if !self.callers.is_empty() {
             put(CALLERS, &known::write(&self.callers));
         }
-        let keys = self.paths.iter().flat_map(PathKeys::named);
+        let keys = self.paths.iter().flat_map(PathKeys::entries);
         data.extend(keys.map(|(name, key)| (name.to_owned(), ByteString(key.bytes().to_vec()))));
         secret.data = Some(data);
         secret.string_data = None;

@@ -72,7 +72,7 @@ mod tests {
         server::paths::{PathKey, PathKeys},
     };
 
-    fn at(seconds: i64) -> Timestamp {
+    fn timestamp(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
@@ -81,35 +81,36 @@ mod tests {
     }
 
     fn stored(changed: Option<i64>) -> Stored {
-        let authority = Authority::generate("acme", at(0), Duration::from_secs(100_000)).unwrap();
+        let authority =
+            Authority::generate("acme", timestamp(0), Duration::from_secs(100_000)).unwrap();
         Stored {
-            paths_at: changed.map(at),
+            paths_at: changed.map(timestamp),
             ..Stored::new(Arc::new(authority), Some(PathKeys::new(key(1))))
         }
     }
 
     fn step(stored: &Stored, started: i64, now: i64) -> Step {
         let (policy, nobody) = (CertPolicy::default(), KnownCallers::default());
-        let times = (at(started), at(now));
-        next_shared_step(stored, &policy, &nobody, times, Some(at(50_000)))
+        let times = (timestamp(started), timestamp(now));
+        next_shared_step(stored, &policy, &nobody, times, Some(timestamp(50_000)))
     }
 
     #[test]
     fn path_key_is_staged_promoted_and_forgotten_every_hour() {
         let mut stored = stored(Some(0));
-        assert_eq!(step(&stored, 0, 3599), Step::Wait(Some(at(3600))));
+        assert_eq!(step(&stored, 0, 3599), Step::Wait(Some(timestamp(3600))));
         assert_eq!(step(&stored, 0, 3600), Step::StagePaths);
         let paths = stored.paths.as_mut().unwrap();
         paths.next = Some(key(2));
-        stored.paths_at = Some(at(3600));
-        assert_eq!(step(&stored, 0, 3609), Step::Wait(Some(at(3610))));
+        stored.paths_at = Some(timestamp(3600));
+        assert_eq!(step(&stored, 0, 3609), Step::Wait(Some(timestamp(3610))));
         assert_eq!(step(&stored, 0, 3610), Step::PromotePaths);
         stored.paths.as_mut().unwrap().promote();
-        stored.paths_at = Some(at(3610));
-        assert_eq!(step(&stored, 0, 3611), Step::Wait(Some(at(4210))));
+        stored.paths_at = Some(timestamp(3610));
+        assert_eq!(step(&stored, 0, 3611), Step::Wait(Some(timestamp(4210))));
         assert_eq!(step(&stored, 0, 4210), Step::ForgetPaths);
         stored.paths.as_mut().unwrap().previous = None;
-        assert_eq!(step(&stored, 0, 4210), Step::Wait(Some(at(7210))));
+        assert_eq!(step(&stored, 0, 4210), Step::Wait(Some(timestamp(7210))));
     }
 
     #[test]
@@ -117,7 +118,7 @@ mod tests {
         let mut stored = stored(Some(0));
         assert_eq!(step(&stored, 5, 5), Step::StagePaths);
         stored.paths.as_mut().unwrap().previous = Some(key(7));
-        assert_eq!(step(&stored, 5, 5), Step::Wait(Some(at(600))));
+        assert_eq!(step(&stored, 5, 5), Step::Wait(Some(timestamp(600))));
         assert_eq!(step(&stored, 5, 600), Step::ForgetPaths);
     }
 
@@ -131,12 +132,12 @@ mod tests {
         let mut stored = stored(Some(0));
         let (policy, callers) = (CertPolicy::default(), KnownCallers::default());
         let address: IpAddr = [10, 0, 0, 1].into();
-        callers.vouch(address, at(1));
-        let times = (at(0), at(1));
+        callers.vouch(address, timestamp(1));
+        let times = (timestamp(0), timestamp(1));
         let next = next_shared_step(&stored, &policy, &callers, times, None);
         assert_eq!(next, Step::Callers);
-        stored.callers = callers.to_share(&stored.callers, at(1)).unwrap();
+        stored.callers = callers.to_share(&stored.callers, timestamp(1)).unwrap();
         let next = next_shared_step(&stored, &policy, &callers, times, None);
-        assert_eq!(next, Step::Wait(Some(at(3600))));
+        assert_eq!(next, Step::Wait(Some(timestamp(3600))));
     }
 }

@@ -48,7 +48,7 @@ pub enum Error {
     #[error(transparent)]
     Authority(#[from] authority::Error),
     /// Other writers kept changing the Secret.
-    #[error("failed to write Secret {namespace}/{name}: it kept changing under us")]
+    #[error("failed to write Secret {namespace}/{name}: another client keeps changing it")]
     Contended {
         /// The namespace of the Secret.
         namespace: String,

@@ -3,6 +3,8 @@
 //! An extension supplies the function. The module `objects` decides, object by object, which objects the
 //! function receives, which fields it may change, and the message of a failure. The module `wire` defines
 //! the `ConversionReview`.
+//!
+//! See <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/>.
 
 pub(crate) mod objects;
 pub(crate) mod wire;

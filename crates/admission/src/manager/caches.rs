@@ -16,7 +16,7 @@ impl ManagerBuilder {
     where
         K: Watched + Resource<DynamicType = ()>,
     {
-        self.cache_of(&Kind::of::<K>(), selection)
+        self.cache_of(&Kind::from_type::<K>(), selection)
     }
 
     /// Creates a cache of the objects of `K` in one namespace; see [`cache`](Self::cache).
@@ -24,7 +24,7 @@ impl ManagerBuilder {
     where
         K: Watched + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        let kind = Kind::of::<K>();
+        let kind = Kind::from_type::<K>();
         self.caches.push(Cached::new(&kind, Some(namespace)));
         let feeds = self.runtime.feeds();
         Cache::new(feeds.store_in(&kind, namespace, selection))

@@ -45,7 +45,7 @@ impl ManagerBuilder {
             }
             if policy.leaf_life.is_zero() || policy.ca_life < policy.leaf_life {
                 return Err(ConfigError::Policy(
-                    "an authority must outlive a leaf, and both something",
+                    "leaf_life must be greater than zero, and not greater than ca_life",
                 ));
             }
         }
@@ -101,6 +101,7 @@ fn check_hook(hook: &Hook, fingerprint: &str) -> Result<(), ConfigError> {
 }
 
 /// Checks a DNS label of RFC 1123: lower-case letters, digits and dashes, no dash at either end.
+/// See <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-label-names>.
 fn is_label(name: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&name.len())

@@ -22,16 +22,18 @@ pub enum UpkeepError {
     #[error(transparent)]
     Registration(#[from] apply::Error),
     /// The API server did not respond.
-    #[error("failed to hear from the API server within {0:?}")]
+    #[error("failed to receive a response of the API server within {0:?}")]
     TimedOut(Duration),
     /// A hook follows more rules than a configuration can hold.
     #[error(
-        "failed to follow the rules of hook {0}: there are more than {MAX_RULES}; what is registered stays as it is"
+        "failed to use the rules of hook {0}: there are more than {MAX_RULES}; its registration \
+            does not change"
     )]
     TooManyRules(String),
     /// The rules of a hook are not known yet.
     #[error(
-        "failed to register hook {0}: its rules are not known yet; only a process that runs follows rules"
+        "failed to register hook {0}: its rules are not known yet; only a running process follows \
+            rules"
     )]
     RulesUnknown(String),
     /// The supplied Secret cannot be read.

@@ -101,7 +101,7 @@ impl Upkeep {
 
 /// Returns the rules of each hook.
 pub(super) fn rules_now(hooks: &[Hook]) -> Vec<RulesNow> {
-    hooks.iter().map(RulesNow::of).collect()
+    hooks.iter().map(RulesNow::from_hook).collect()
 }
 
 /// Builds the configurations. `segment` precedes every path.

@@ -133,7 +133,7 @@ impl Report {
             kind,
             name,
             what = change.path,
-            "took the registration over from another replica"
+            "another replica's registration was replaced"
         );
     }
 
@@ -143,7 +143,7 @@ impl Report {
         self.metrics.repaired(change.kind);
         let what = change.path.as_deref().unwrap_or("the whole object");
         let name = &change.name;
-        tracing::warn!(kind = change.kind, name, what, "put the registration right");
+        tracing::warn!(kind = change.kind, name, what, "repaired the registration");
         self.tell(|| Upkeep::Repaired {
             kind: change.kind,
             name: name.clone(),
@@ -152,9 +152,7 @@ impl Report {
         let event = Event {
             type_: EventType::Warning,
             reason: "RegistrationRepaired".to_owned(),
-            note: Some(format!(
-                "{what} had been changed or deleted, and was put right"
-            )),
+            note: Some(format!("{what} was changed or deleted, and is repaired")),
             action: "Repair".to_owned(),
             secondary: None,
         };

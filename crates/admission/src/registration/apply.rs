@@ -1,5 +1,6 @@
 //! The writes of webhook configurations: server-side apply, never deletion and creation, so that the
 //! configurations exist at every moment.
+//! See <https://kubernetes.io/docs/reference/using-api/server-side-apply/>.
 
 use std::{
     collections::BTreeSet,
@@ -346,7 +347,7 @@ impl Registrar {
     where
         K: Configuration + Send + 'static,
     {
-        let ours = Selection::named(&self.fingerprint);
+        let ours = Selection::with_name(&self.fingerprint);
         crate::watch::touched::<K>(&self.client, None, ours)
     }
 }

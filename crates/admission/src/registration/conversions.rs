@@ -148,7 +148,7 @@ impl Conversions {
     pub(crate) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + use<> {
         type Metadata = PartialObjectMeta<CustomResourceDefinition>;
         let watches = self.paths.keys().map(|name| {
-            let this = Selection::named(name).metadata_only();
+            let this = Selection::with_name(name).metadata_only();
             Box::pin(crate::watch::touched::<Metadata>(&self.client, None, this))
         });
         futures::stream::select_all(watches)

@@ -199,12 +199,12 @@ fn rule_of(hook: &Hook, rule: &ResourceRule) -> RuleWithOperations {
 fn namespace_selector(declaration: &Declaration<'_>, scope: &NamespaceScope) -> LabelSelector {
     match scope {
         NamespaceScope::All => LabelSelector::default(),
-        NamespaceScope::Others => named(
+        NamespaceScope::Others => select_namespaces(
             "NotIn",
             &["kube-system".to_owned(), declaration.namespace.to_owned()],
         ),
-        NamespaceScope::Only(names) => named("In", names),
-        NamespaceScope::Except(names) => named("NotIn", names),
+        NamespaceScope::Only(names) => select_namespaces("In", names),
+        NamespaceScope::Except(names) => select_namespaces("NotIn", names),
         NamespaceScope::Matching(selector) => selector.clone(),
         NamespaceScope::Labelled(_) => LabelSelector {
             match_labels: Some(BTreeMap::from([(
@@ -216,7 +216,7 @@ fn namespace_selector(declaration: &Declaration<'_>, scope: &NamespaceScope) -> 
     }
 }
 
-fn named(operator: &str, names: &[String]) -> LabelSelector {
+fn select_namespaces(operator: &str, names: &[String]) -> LabelSelector {
     let mut values = names.to_vec();
     values.sort();
     values.dedup();

@@ -82,7 +82,7 @@ impl Namespaces {
     /// Yields after each possible change of one of the namespaces.
     pub(crate) fn changes(&self) -> impl futures::Stream<Item = ()> + Send + use<> {
         let watches = self.names.keys().map(|name| {
-            let this = Selection::named(name);
+            let this = Selection::with_name(name);
             Box::pin(crate::watch::touched::<Namespace>(&self.client, None, this))
         });
         futures::stream::select_all(watches)

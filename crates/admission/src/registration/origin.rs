@@ -52,7 +52,10 @@ struct Origin {
 
 /// Marks `object`, a configuration with its kind, as written by `writer`.
 pub(crate) fn mark(object: &mut Value, writer: &Writer, key: &[u8]) -> serde_json::Result<()> {
-    let mut webhooks: Vec<String> = named(object).into_keys().map(ToOwned::to_owned).collect();
+    let mut webhooks: Vec<String> = webhooks_by_name(object)
+        .into_keys()
+        .map(ToOwned::to_owned)
+        .collect();
     webhooks.sort();
     let seal = seal(object, writer, &webhooks, key);
     let origin = Origin {
@@ -77,7 +80,7 @@ pub(crate) fn writer(object: &Value, key: &[u8]) -> Option<Writer> {
 /// Computes the seal over the product's label, and over all of the webhooks with these names, including
 /// additions by other writers.
 fn seal(object: &Value, writer: &Writer, names: &[String], key: &[u8]) -> [u8; 32] {
-    let live = named(object);
+    let live = webhooks_by_name(object);
     let webhooks: Vec<Option<Value>> = names
         .iter()
         .map(|name| {
@@ -103,7 +106,7 @@ fn seal(object: &Value, writer: &Writer, names: &[String], key: &[u8]) -> [u8; 3
     hmac_sha256(key, "oz-admission/written-by", text.to_string().as_bytes())
 }
 
-fn named(object: &Value) -> BTreeMap<&str, &Value> {
+fn webhooks_by_name(object: &Value) -> BTreeMap<&str, &Value> {
     let webhooks = object["webhooks"].as_array().into_iter().flatten();
     webhooks
         .filter_map(|webhook| Some((webhook["name"].as_str()?, webhook)))
@@ -175,7 +178,7 @@ mod tests {
 
     const KEY: &[u8] = b"a key";
 
-    fn at(since: &str, identity: &str) -> Writer {
+    fn writer_since(since: &str, identity: &str) -> Writer {
         Writer {
             since: since.parse().unwrap(),
             identity: identity.to_owned(),
@@ -193,13 +196,18 @@ mod tests {
                 {"name": "b.acme.admission", "failurePolicy": "Fail"},
             ],
         });
-        mark(&mut object, &at("2026-01-01T12:00:00Z", "one"), KEY).unwrap();
+        mark(
+            &mut object,
+            &writer_since("2026-01-01T12:00:00Z", "one"),
+            KEY,
+        )
+        .unwrap();
         object
     }
 
     #[test]
     fn writer_is_identified_despite_additions_of_others() {
-        let me = Some(at("2026-01-01T12:00:00Z", "one"));
+        let me = Some(writer_since("2026-01-01T12:00:00Z", "one"));
         assert_eq!(writer(&marked(), KEY), me);
         let mut live = marked();
         live["metadata"]["labels"]["team"] = json!("theirs");
@@ -268,8 +276,8 @@ mod tests {
     #[test]
     fn the_latest_has_its_way_for_the_time_of_a_rollout() {
         let (early, late) = (
-            at("2026-01-01T12:00:00Z", "b"),
-            at("2026-01-01T12:00:01Z", "a"),
+            writer_since("2026-01-01T12:00:00Z", "b"),
+            writer_since("2026-01-01T12:00:01Z", "a"),
         );
         let now = Instant::now();
         let newcomer = Precedence::new(late.clone());
@@ -295,7 +303,7 @@ mod tests {
         assert!(newcomer.may_know_more(&elder.me, ("X", "2"), now + RULES_TIMEOUT));
         assert!(!newcomer.may_know_more(&late, ("X", "3"), now), "its own");
         // Of two replicas that started at the same instant, one has precedence.
-        let twin = at("2026-01-01T12:00:00Z", "c");
+        let twin = writer_since("2026-01-01T12:00:00Z", "c");
         assert!(elder.yields(&twin, now));
         assert!(!Precedence::new(twin).yields(&elder.me, now));
     }

@@ -71,13 +71,13 @@ pub(crate) struct Server {
 /// The reason why a connection broke.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
-    #[error("failed to shake hands: {0}")]
+    #[error("failed to complete the TLS handshake: {0}")]
     Handshake(std::io::Error),
-    #[error("failed to shake hands in time")]
+    #[error("failed to complete the TLS handshake in time")]
     SlowHandshake,
-    #[error("the head of a request took too long to come in")]
+    #[error("the head of a request took too long to arrive")]
     SlowHead,
-    #[error("nobody asked for a hook in time, or others needed the place")]
+    #[error("the connection sent no request in time, or its slot was needed")]
     Evicted,
     #[error(transparent)]
     Connection(ConnectionError),
@@ -155,7 +155,7 @@ impl Server {
         };
         pace.rest();
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
-        let shown = ClientCertificate::of(stream.get_ref().1).map(Arc::new);
+        let shown = ClientCertificate::from_connection(stream.get_ref().1).map(Arc::new);
         let service = {
             let (pace, router) = (pace.clone(), self.router.clone());
             let peer = peer.clone();

@@ -44,7 +44,7 @@ impl Conversions {
         Share::of_all(&self.capacity)
     }
 
-    pub(super) fn at(&self, path: &str) -> Option<&Served> {
+    pub(super) fn find_by_path(&self, path: &str) -> Option<&Served> {
         self.served.get(path)
     }
 }

@@ -51,7 +51,7 @@ impl Reviewer {
         self.metrics().converted(&served.definition, outcome, took);
         match wire::write(&request.uid, &converted) {
             Ok(body) => Reply { status: 200, body },
-            Err(error) => Reply::text(500, format!("failed to write the answer: {error}")),
+            Err(error) => Reply::text(500, format!("failed to write the response: {error}")),
         }
     }
 

@@ -91,7 +91,7 @@ impl PathKeys {
     }
 
     /// Returns each key with its name.
-    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &PathKey)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'static str, &PathKey)> {
         let others = [(NEXT, &self.next), (PREVIOUS, &self.previous)];
         let others = others
             .into_iter()
@@ -107,12 +107,12 @@ impl PathKeys {
     }
 
     pub(crate) fn contains(&self, key: &PathKey) -> bool {
-        self.named().any(|(_, it)| it == key)
+        self.entries().any(|(_, it)| it == key)
     }
 
     /// Checks a segment against all keys, so that the duration does not reveal which one fits.
     fn fit(&self, said: &[u8; SEGMENT_SIZE]) -> bool {
-        self.named()
+        self.entries()
             .fold(false, |fits, (_, key)| key.fits(said) | fits)
     }
 }
@@ -251,7 +251,7 @@ mod tests {
     fn keys_are_read_back_by_name_and_a_short_one_is_none() {
         let mut keys = PathKeys::new(key(1));
         keys.previous = Some(key(2));
-        let stored: Vec<_> = keys.named().collect();
+        let stored: Vec<_> = keys.entries().collect();
         let get = |name: &str| {
             let found = stored.iter().find(|(it, _)| *it == name);
             found.map(|(_, key)| key.bytes())

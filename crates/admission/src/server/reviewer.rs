@@ -53,7 +53,7 @@ impl Reply {
     }
 
     pub(super) fn too_late() -> Self {
-        Self::text(503, "the review took too long to come in; try again")
+        Self::text(503, "the review took too long to arrive; try again")
     }
 }
 
@@ -184,7 +184,7 @@ impl Reviewer {
         if certified {
             return Caller::Certified(address.to_canonical());
         }
-        self.callers.known.of(address, self.clock.now())
+        self.callers.known.identify(address, self.clock.now())
     }
 
     /// Checks whether the caller has less capacity than others.
@@ -200,7 +200,7 @@ impl Reviewer {
 
     /// Checks whether there is a hook or a conversion at this path.
     pub(crate) fn serves(&self, path: &str) -> bool {
-        self.hooks.contains_key(path) || self.conversions.at(path).is_some()
+        self.hooks.contains_key(path) || self.conversions.find_by_path(path).is_some()
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -218,7 +218,7 @@ impl Reviewer {
         caller: Caller,
         arrival: Arrival,
     ) -> Result<Room<'_>, Reply> {
-        if self.conversions.at(path).is_some() {
+        if self.conversions.find_by_path(path).is_some() {
             let wait = arrival.left(conversions::WAIT);
             let room = self.conversions.share().body(bytes, wait).await;
             return room.ok_or_else(|| self.too_many_conversions());
@@ -259,7 +259,7 @@ impl Reviewer {
         arrival: Arrival,
     ) -> Reply {
         let started = Instant::now();
-        if let Some(conversion) = self.conversions.at(path) {
+        if let Some(conversion) = self.conversions.find_by_path(path) {
             return self.convert(conversion, body, arrival).await;
         }
         let Some(served) = self.hooks.get(path) else {
@@ -276,7 +276,7 @@ impl Reviewer {
                 return Reply::text(400, with_causes(&error));
             }
         };
-        let lean = Lean::of(&request);
+        let lean = Lean::from_request(&request);
         let request = lean.request(request);
         let cost = lean::cost(&request, served.hook.kind);
         let wait = arrival.left(served.wait);
@@ -302,7 +302,7 @@ impl Reviewer {
             .reviewed(&served.name, request.operation, verdict, started.elapsed());
         match wire::write(&request.uid, &answer) {
             Ok(body) => Reply { status: 200, body },
-            Err(error) => Reply::text(500, format!("failed to write the answer: {error}")),
+            Err(error) => Reply::text(500, format!("failed to write the response: {error}")),
         }
     }
 }
@@ -417,7 +417,7 @@ fn monitored(served: &Served, answer: Answer, verdict: Verdict) -> (Answer, Verd
 /// Returns the response of the failure policy. The API server would apply the policy too, but could not
 /// report the reason to the user.
 fn failed(served: &Served, reason: &'static str, what: &str) -> Answer {
-    let message = format!("the extension {} {what}; its log says more", served.name);
+    let message = format!("the extension {} {what}; see its log", served.name);
     match served.hook.effective_failure() {
         FailurePolicy::Fail => Answer::Denied(Rejection::new(500, reason, message)),
         FailurePolicy::Ignore => Answer::Allowed {

@@ -158,7 +158,7 @@ async fn receive(
         }
         Err(_elapsed) => {
             metrics.refused("slow_body");
-            Err(Reply::text(408, "the body took too long to come in"))
+            Err(Reply::text(408, "the body did not arrive in time"))
         }
     }
 }

@@ -119,7 +119,7 @@ mod tests {
         format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n")
     }
 
-    fn at(second: i64) -> Timestamp {
+    fn timestamp(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }
 
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_time_counts_from_the_last_certificate_that_was_added() {
         let (old, new) = (pem("old"), pem("new"));
-        let (first, second) = (at(100), at(200));
+        let (first, second) = (timestamp(100), timestamp(200));
         let (published, stale) = next(None, std::slice::from_ref(&old), first);
         assert_eq!((published.since, stale), (first, true));
         let there = map(std::slice::from_ref(&old), &first.to_string());
@@ -169,9 +169,9 @@ mod tests {
                 1,
             ),
         ] {
-            let (published, stale) = next(Some(&found), &wanted, at(50));
+            let (published, stale) = next(Some(&found), &wanted, timestamp(50));
             assert!(stale);
-            assert_eq!(published.since, at(since), "{found:?}");
+            assert_eq!(published.since, timestamp(since), "{found:?}");
             assert_eq!(published.text, wanted.concat());
         }
     }

@@ -71,7 +71,7 @@ impl Request {
     }
 
     /// Creates a request for a connection, such as `pods/exec`, with these options. Set its target with
-    /// [`named`](Self::named) and [`resource`](Self::resource).
+    /// [`with_name`](Self::with_name) and [`resource`](Self::resource).
     pub fn connect(options: &Value) -> Self {
         Self::new(Operation::Connect, Some(options), None)
     }
@@ -140,7 +140,7 @@ impl Request {
     /// Sets namespace and name of the object, if the object does not contain them: `namespace` is `""` for
     /// a cluster-scoped object.
     #[must_use]
-    pub fn named(mut self, namespace: &str, name: &str) -> Self {
+    pub fn with_name(mut self, namespace: &str, name: &str) -> Self {
         (self.0["namespace"], self.0["name"]) = (json!(namespace), json!(name));
         self
     }
@@ -248,9 +248,9 @@ pub struct Call {
 
 /// The recorded calls of a [`client`]. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Asked(Arc<Mutex<Vec<Call>>>);
+pub struct RecordedCalls(Arc<Mutex<Vec<Call>>>);
 
-impl Asked {
+impl RecordedCalls {
     /// Returns all calls, in order.
     pub fn all(&self) -> Vec<Call> {
         self.0.lock().clone()
@@ -291,7 +291,7 @@ where
 /// Creates a client without a cluster: it finds no object (404), and records its calls.
 ///
 /// Like every client, it requires a Tokio runtime.
-pub fn client() -> (kube::Client, Asked) {
+pub fn client() -> (kube::Client, RecordedCalls) {
     client_with(|_| None)
 }
 
@@ -317,8 +317,8 @@ pub fn client() -> (kube::Client, Asked) {
 /// ```
 pub fn client_with(
     answer: impl Fn(&Call) -> Option<Value> + Send + Sync + 'static,
-) -> (kube::Client, Asked) {
-    let asked = Asked::default();
+) -> (kube::Client, RecordedCalls) {
+    let asked = RecordedCalls::default();
     let (written, answer) = (asked.clone(), Arc::new(answer));
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let (written, answer) = (written.clone(), answer.clone());

@@ -168,11 +168,11 @@ impl Running {
 
     /// Builds and starts the manager.
     pub fn launch(builder: ManagerBuilder) -> Result<Self> {
-        Ok(Self::of(builder.build()?))
+        Ok(Self::from_manager(builder.build()?))
     }
 
     /// Starts a manager that is already built.
-    pub fn of(manager: Manager) -> Self {
+    pub fn from_manager(manager: Manager) -> Self {
         let (plain, stop) = (manager.plain_router(), CancellationToken::new());
         let ended = tokio::spawn(manager.run(stop.clone().cancelled_owned()));
         Self { plain, stop, ended }

@@ -105,7 +105,7 @@ async fn the_rights_that_a_manager_says_it_needs_are_enough() -> Result<()> {
     fixture.client = admin;
     let manager = builder.build()?;
     grant(&fixture, &user, &manager.rbac()).await?;
-    let running = Running::of(manager);
+    let running = Running::from_manager(manager);
     running.until_ready().await?;
     fixture.until_called(&count).await?;
     tokio::time::timeout(LONG, led.cancelled()).await?;
@@ -149,7 +149,7 @@ async fn the_rights_in_the_guide_are_those_that_are_needed() -> Result<()> {
     let everywhere = Api::<ClusterRole>::all(fixture.client.clone());
     let everywhere = serde_json::to_value(everywhere.get(&name).await?)?;
     assert_eq!(everywhere["rules"], needed["items"][1]["rules"]);
-    let running = Running::of(manager);
+    let running = Running::from_manager(manager);
     running.until_ready().await?;
     fixture.until_called(&count).await?;
     heals(&fixture).await?;

@@ -263,6 +263,6 @@ async fn a_task_that_fails_ends_the_process() -> Result<()> {
     let fixture = Fixture::new("failing").await?;
     let running = Running::launch(fixture.manager()?.task("failing", Failing))?;
     let error = oz_admission::with_causes(&running.ended().await?);
-    assert_eq!(error, "failed to go on with task failing: nothing works");
+    assert_eq!(error, "failed to continue task failing: nothing works");
     Ok(())
 }

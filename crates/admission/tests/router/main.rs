@@ -66,7 +66,7 @@ fn tell() -> Hook {
     Hook::mutating_on("tell", ResourceRule::new("", "v1", "pods"), Tell)
 }
 
-async fn told(review: &Value) -> Value {
+async fn send_review(review: &Value) -> Value {
     let manager = manager("acme").hook(tell()).build().unwrap();
     let response = answer(&manager, "/mutate/tell", review).await;
     serde_json::from_str(response["warnings"][0].as_str().unwrap()).unwrap()
@@ -162,7 +162,7 @@ async fn a_rejection_carries_code_reason_message_and_fields() {
 
 #[tokio::test]
 async fn a_handler_sees_who_asks_for_what() {
-    let told = told(&review_of(&pod())).await;
+    let told = send_review(&review_of(&pod())).await;
     assert_eq!(told["user"]["username"], "alice");
     assert_eq!(
         told["user"]["groups"],
@@ -184,7 +184,7 @@ async fn a_create_with_a_generated_name_shows_the_prefix_and_the_namespace() {
         "spec": {"containers": []}});
     let mut review = review_of(&object);
     review["request"]["namespace"] = json!("shop");
-    let told = told(&review).await;
+    let told = send_review(&review).await;
     assert_eq!(told["name"], Value::Null);
     assert_eq!(told["generateName"], "web-");
     assert_eq!(told["namespace"], "shop");
@@ -194,7 +194,7 @@ async fn a_create_with_a_generated_name_shows_the_prefix_and_the_namespace() {
 async fn dry_run_is_visible_in_review_and_context() {
     let mut review = review_of(&pod());
     review["request"]["dryRun"] = json!(true);
-    let told = told(&review).await;
+    let told = send_review(&review).await;
     assert_eq!(
         (&told["dryRun"], &told["cxDryRun"]),
         (&json!(true), &json!(true))

@@ -13,7 +13,7 @@ use crate::schema::optional_timestamp;
 
 const SPEC_IS_GIVEN: &str = "has(self.spec)";
 const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
-/// What runs may have.
+/// The templates to which the broker policy applies, and its grants.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "paddock.dev",
@@ -26,32 +26,35 @@ const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
     derive = "Default",
     shortname = "bp",
     annotation("api-approved.kubernetes.io", "unapproved: published by Paddock"),
-    doc = "Which credentials and hosts the harness runs of some templates may have in this namespace.",
+    doc = "The credentials and hosts that the harness runs of some templates may have in this \
+        namespace.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec"),
-    printcolumn = r#"{"name":"Templates", "type":"string", "jsonPath":".spec.appliesToTemplates", "description":"Whose runs it is for"}"#,
+    printcolumn = r#"{"name":"Templates", "type":"string", "jsonPath":".spec.appliesToTemplates", "description":"Templates whose runs the policy is for"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was created"}"#,
-    printcolumn = r#"{"name":"Discovery-Until", "type":"date", "jsonPath":".spec.egressDiscovery.expiresAt", "description":"Until when any host is let through", "priority":1}"#
+    printcolumn = r#"{"name":"Discovery-Until", "type":"date", "jsonPath":".spec.egressDiscovery.expiresAt", "description":"Time until which any host is permitted", "priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BrokerPolicySpec {
-    /// Names of templates, with *, ? and [], whose runs it is for.
+    /// Names of templates to whose runs the broker policy applies, from 1 to 64, with the wildcards *, ?
+    /// and [].
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 253)))]
     pub applies_to_templates: Vec<String>,
 
-    /// What they may have.
+    /// Credentials, hosts and operations that the runs get. Nothing if unset.
     #[serde(default)]
     pub grants: Grants,
 
-    /// How their connections are looked into. Absent means transparent.
+    /// Mode of the interception of connections. transparent if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interception: Option<Interception>,
 
-    /// Lets any host through for some days, on record.
+    /// Temporary permission for all hosts, with an audit record of each. Not served yet: without effect on
+    /// connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_discovery: Option<EgressDiscovery>,
 
-    /// How much they may have at once.
+    /// Limits over all runs of these templates. Unlimited if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
@@ -64,7 +67,7 @@ impl Kind for BrokerPolicy {
     crate::defined!();
 }
 
-/// Any host is let through, and recorded, until an instant.
+/// A temporary permission for all hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -72,23 +75,23 @@ impl Kind for BrokerPolicy {
     validation = Rule::new(REASON).message(REASON_MESSAGE).field_path(".reason"),
 )]
 pub struct EgressDiscovery {
-    /// That its author knows what that means.
+    /// Confirmation that the author accepts the risk; must be true.
     pub accepted: bool,
 
-    /// Why.
+    /// Reason for the permission, from 20 to 500 characters.
     #[schemars(length(min = 20, max = 500))]
     pub reason: String,
 
-    /// Until when, at most seven days ahead.
+    /// Expiry, in RFC 3339; at most seven days ahead.
     #[schemars(schema_with = "optional_timestamp")]
     pub expires_at: String,
 }
 
-/// How much may be had at once.
+/// Limits over all runs to which a broker policy applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
-    /// How many runs of these templates may be live at once. Absent means any number.
+    /// Maximum number of active runs. Further runs wait, and the oldest starts first. Unlimited if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10000))]
     pub concurrent_runs: Option<i32>,

@@ -8,6 +8,8 @@
 //! server sets in a template that inherits could not be distinguished from the values of its author.
 
 mod broker_policy;
+mod hosts;
+pub mod interception;
 mod overrides;
 mod policy_grants;
 mod policy_status;
@@ -19,19 +21,20 @@ pub mod wire;
 mod workspace;
 
 pub use broker_policy::{BrokerPolicy, BrokerPolicySpec, EgressDiscovery, Limits};
+pub use hosts::{HostError, Hosts, has_port_in, is_any_port};
 pub use overrides::InteractiveOverrides;
 pub use policy_grants::{
     Accepted, BasicAuth, CredentialGrant, DeliveryMode, EgressGrant, GitAccess, GitRepo, Grants,
     Header, Interception, Provider, ProviderKind, ProxyInjected, QueryParam, RunGrants, SecretKey,
     Shell, ShellTarget, Transparent,
 };
-pub use policy_status::PolicyStatus;
+pub use policy_status::{PolicyStatus, VerifiedSpec};
 pub use run::{
     EnvEntry, HarnessRun, HarnessRunSpec, KeyRef, PromptSource, RunMode, TemplateKind, TemplateRef,
 };
 pub use run_status::{
-    DeliveryName, HarnessRunStatus, InteractiveStatus, IssuedLease, PoolRef, RunCredential,
-    RunEvent, RunOutputs, RunPhase, SlotSecret,
+    DeliveryName, HarnessRunStatus, InteractiveStatus, IssuedLease, MAX_EGRESS, PoolRef,
+    RunCredential, RunEgress, RunEvent, RunOutputs, RunPhase, SlotSecret,
 };
 pub use template::{
     ClusterHarnessTemplate, ClusterHarnessTemplateSpec, HarnessTemplate, HarnessTemplateSpec,

@@ -5,29 +5,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::{DURATION, DURATION_MESSAGE};
 
-/// Bounds of an interactive run that differ from its template's.
+/// Timeouts of an interactive run that override those of its template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InteractiveOverrides {
-    /// How long nothing may happen while somebody is attached.
+    /// Time without activity while a client is attached, after which the run ends. The value of the
+    /// template if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub idle_timeout: Option<String>,
 
-    /// How long nothing may happen while nobody is attached.
+    /// Time without activity while no client is attached, after which the run ends. The value of the
+    /// template if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub detach_idle_timeout: Option<String>,
 
-    /// How long nobody may be attached.
+    /// Time without an attached client, after which the run ends. The value of the template if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub detach_timeout: Option<String>,
 
-    /// How long the run may last.
+    /// Maximum duration of the run. The value of the template if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]

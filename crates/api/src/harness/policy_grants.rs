@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::run_status::RunPhase;
 
-/// That what is dangerous was accepted.
+/// The rule that the author accepted a risk.
 pub(super) const ACCEPTED: &str = "self.accepted";
-/// Said by [`ACCEPTED`].
+/// The message of [`ACCEPTED`].
 pub(super) const ACCEPTED_MESSAGE: &str = "accepted must be true: leave the field out otherwise";
 /// The rule that a reason has enough characters, without the spaces around it.
 pub(super) const REASON: &str = "self.reason.trim().size() >= 20";
@@ -27,46 +27,47 @@ const APP: &str = "(self.kind == 'GitHubApp') == has(self.appId) && (self.kind =
 const APP_MESSAGE: &str = "appId and installationId must be set for GitHubApp, and for it alone";
 const APP_ID: &str = "^[1-9][0-9]{0,19}$";
 
-/// What runs may have.
+/// Grants of a broker policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Grants {
-    /// Credentials, each under its own name.
+    /// Credentials, at most 64, each with a unique name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     #[schemars(length(max = 64))]
     pub credentials: Vec<CredentialGrant>,
 
-    /// Hosts.
+    /// Hosts to which the agent may connect, at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     #[schemars(length(max = 256))]
     pub egress: Vec<EgressGrant>,
 
-    /// Repositories that a GitHubApp's credential is good for.
+    /// Repositories for which credentials of the provider GitHubApp are valid, at most 256. Not served yet:
+    /// without effect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     #[schemars(length(max = 256))]
     pub git_repos: Vec<GitRepo>,
 
-    /// What people may do with a run.
+    /// Operations of users on a run. None if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<RunGrants>,
 }
 
-/// A credential.
+/// A credential that runs get.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialGrant {
-    /// Its name, as a template requires it.
+    /// Name of the credential, which a template lists in requires.credentials.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 
-    /// Where it comes from.
+    /// Source and delivery of the credential.
     pub provider: Provider,
 }
 
-/// Where a credential comes from.
+/// Source and delivery of a credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -74,39 +75,41 @@ pub struct CredentialGrant {
     validation = Rule::new(APP).message(APP_MESSAGE).field_path(".appId"),
 )]
 pub struct Provider {
-    /// Which provider.
+    /// Kind of the source. GitHubApp and PATPool are not served yet: a run that requires one of them fails.
     pub kind: ProviderKind,
 
-    /// The Secret with the credential, its key, or its pool.
+    /// Key of a Secret with the credential, the private key of the app, or the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretKey>,
 
-    /// Id of the app, for GitHubApp.
+    /// ID of the GitHub App. Required for GitHubApp, and invalid for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = APP_ID))]
     pub app_id: Option<String>,
 
-    /// Id of its installation, for GitHubApp.
+    /// ID of the installation of the GitHub App. Required for GitHubApp, and invalid for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = APP_ID))]
     pub installation_id: Option<String>,
 
-    /// How many seconds one that is issued lasts.
+    /// Lifetime of an issued credential in seconds, from 60 to 86400. Without effect for the providers that
+    /// are served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 60, max = 86400))]
     pub rotation_seconds: Option<i32>,
 
-    /// The hosts that it is for, where the provider's own are not meant.
+    /// Hosts that get the credential, at most 64. grants.egress must cover them. For AnthropicAPI,
+    /// api.anthropic.com if empty. Invalid for UserSuppliedSecret, which has proxyInjected.hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub hosts: Vec<String>,
 
-    /// How it gets where it is used, for UserSuppliedSecret.
+    /// Delivery of the credential. Required for UserSuppliedSecret, and invalid for other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery_mode: Option<DeliveryMode>,
 }
 
-/// Which provider.
+/// The kind of the source of a credential.
 #[derive(
     Clone,
     Copy,
@@ -123,18 +126,18 @@ pub struct Provider {
     strum::EnumIter,
 )]
 pub enum ProviderKind {
-    /// A Secret, as it is.
+    /// A value in a Secret.
     #[default]
     UserSuppliedSecret,
-    /// A key of Anthropic's API.
+    /// An API key of Anthropic in a Secret.
     AnthropicAPI,
     /// Tokens of a GitHub App.
     GitHubApp,
-    /// A pool of tokens, one a run.
+    /// A pool of tokens, one for each run.
     PATPool,
 }
 
-/// A key of a Secret of the same namespace.
+/// Reference to a key of a Secret in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKey {
@@ -142,80 +145,80 @@ pub struct SecretKey {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 
-    /// Key in it.
+    /// Key of the value.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }
 
-/// How a credential gets where it is used.
+/// Delivery of a credential. Exactly one of proxyInjected and inContainer must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(ONE_DELIVERY).message(ONE_DELIVERY_MESSAGE))]
 pub struct DeliveryMode {
-    /// The proxy puts it into requests; the agent never sees it.
+    /// Injection by the proxy: it adds the credential to requests, and the agent never gets the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_injected: Option<ProxyInjected>,
 
-    /// The agent gets it.
+    /// Delivery of the value to the agent's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_container: Option<Accepted>,
 }
 
-/// How the proxy puts a credential into requests.
+/// Hosts and form of an injected credential. Exactly one of header, queryParam and basicAuth must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(ONE_PATTERN).message(ONE_PATTERN_MESSAGE))]
 pub struct ProxyInjected {
-    /// The hosts that it is for.
+    /// Hosts that get the credential, from 1 to 64. grants.egress must cover them.
     #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 253)))]
     pub hosts: Vec<String>,
 
-    /// As a header.
+    /// Injection as a request header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<Header>,
 
-    /// As a parameter of the query.
+    /// Injection as a query parameter of the URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query_param: Option<QueryParam>,
 
-    /// As a password.
+    /// Injection as the password of HTTP basic authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic_auth: Option<BasicAuth>,
 }
 
-/// A header.
+/// A request header with a credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Header {
-    /// Its name.
+    /// Name of the header.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 
-    /// What goes before the credential, such as `Bearer `.
+    /// Text before the credential, such as `Bearer `.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub value_prefix: Option<String>,
 }
 
-/// A parameter of the query.
+/// A query parameter with a credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueryParam {
-    /// Its name.
+    /// Name of the query parameter.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }
 
-/// User and password.
+/// HTTP basic authentication with a credential as its password.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BasicAuth {
-    /// The user.
+    /// User name.
     #[schemars(length(min = 1, max = 253))]
     pub username: String,
 }
 
-/// What its author knows to be dangerous, and why it is done all the same.
+/// Confirmation of a risk, with a reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -223,46 +226,47 @@ pub struct BasicAuth {
     validation = Rule::new(REASON).message(REASON_MESSAGE).field_path(".reason"),
 )]
 pub struct Accepted {
-    /// That its author knows what that means.
+    /// Confirmation that the author accepts the risk; must be true.
     pub accepted: bool,
 
-    /// Why.
+    /// Reason for the decision, from 20 to 500 characters.
     #[schemars(length(min = 20, max = 500))]
     pub reason: String,
 }
 
-/// A host.
+/// A host to which the agent may connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EgressGrant {
-    /// The host, or `*.` and a domain for all hosts below it.
+    /// Host name, or `*.` and a domain for all hosts below it. Addresses and names inside the cluster are
+    /// invalid.
     #[schemars(length(min = 1, max = 253))]
     pub host: String,
 
-    /// Ports; none, or 0 among them, for any.
+    /// Ports, at most 64. Any port if empty or if 0 is among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(range(min = 0, max = 65535)))]
     pub ports: Vec<i32>,
 }
 
-/// A repository.
+/// A Git repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitRepo {
-    /// Who owns it.
+    /// Owner of the repository.
     #[schemars(length(min = 1, max = 253))]
     pub owner: String,
 
-    /// Its name.
+    /// Name of the repository.
     #[schemars(length(min = 1, max = 253))]
     pub repo: String,
 
-    /// What may be done with it.
+    /// Permitted operations: Read or Write.
     #[serde(default)]
     pub access: GitAccess,
 }
 
-/// What may be done with a repository.
+/// The permitted operations on a Git repository.
 #[derive(
     Clone,
     Copy,
@@ -279,74 +283,75 @@ pub struct GitRepo {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum GitAccess {
-    /// Reading.
+    /// Read only.
     #[default]
     Read,
-    /// Reading and writing.
+    /// Read and write.
     Write,
 }
 
-/// What people may do with a run.
+/// Operations of users on a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunGrants {
-    /// Whether interactive runs are allowed.
+    /// Permits interactive runs, which are not served yet.
     #[serde(default)]
     pub interact: bool,
 
-    /// Shells in its pod. Absent means none.
+    /// Shells in the pod of a run. Not served yet: without effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<Shell>,
 }
 
-/// Shells in a run's pod.
+/// Shells in the pod of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Shell {
-    /// In which container.
+    /// Container of the shell: agent or runtime.
     #[serde(default)]
     pub target: ShellTarget,
 
-    /// What is run; the container's shell if absent.
+    /// Command of the shell. The default shell of the container if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub command: Vec<String>,
 
-    /// In which phases of a run; all in which it has a pod if absent.
+    /// Phases of a run in which shells are permitted. All phases with a pod if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 6))]
     pub allowed_phases: Vec<RunPhase>,
 
-    /// Whether what is typed and printed is recorded.
+    /// Records input and output of the shell.
     #[serde(default)]
     pub record_transcript: bool,
 }
 
-/// A container.
+/// The container of a shell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ShellTarget {
-    /// The agent's.
+    /// The container of the agent.
     #[default]
     Agent,
-    /// The runtime's.
+    /// The container of the runtime.
     Runtime,
 }
 
-/// How connections are looked into.
+/// Mode of the interception of connections. At most one field may be set; transparent if none is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(ONE_INTERCEPTION).message(ONE_INTERCEPTION_MESSAGE))]
 pub struct Interception {
-    /// All of them, whatever the agent does.
+    /// Interception of all connections of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transparent: Option<Transparent>,
 
-    /// Those that the agent makes by the proxy: it can go past it.
+    /// Interception only of the connections that the agent opens through the proxy; the agent can bypass
+    /// it. Not served yet where Pod Security forbids interception: the run fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cooperative_accepted: Option<Accepted>,
 }
 
-/// Has no fields.
+/// Interception of all connections of the pod; it has no options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Transparent {}

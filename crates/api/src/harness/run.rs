@@ -26,7 +26,7 @@ const LITERAL: &str = "!has(self.valueFrom)";
 const LITERAL_MESSAGE: &str =
     "valueFrom is not allowed: give a value, or let a BrokerPolicy grant a credential";
 
-/// What is to be run. Cannot be changed once created.
+/// Template, prompt and limits of the run. Cannot be changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "paddock.dev",
@@ -39,14 +39,14 @@ const LITERAL_MESSAGE: &str =
     derive = "Default",
     shortname = "hr",
     annotation("api-approved.kubernetes.io", "unapproved: published by Paddock"),
-    doc = "One run of an AI agent: a prompt for a template, in a pod that is confined and ends.",
+    doc = "One run of an AI agent: a prompt for a template, in a confined pod that terminates.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec"),
     validation = Rule::new(SPEC_IS_IMMUTABLE).message(IMMUTABLE_MESSAGE).field_path(".spec"),
-    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"How far it came"}"#,
-    printcolumn = r#"{"name":"Template", "type":"string", "jsonPath":".spec.templateRef.name", "description":"By which template it is made"}"#,
-    printcolumn = r#"{"name":"Workspace", "type":"string", "jsonPath":".status.workspaceRef", "description":"The workspace that it works on"}"#,
+    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"Phase of the run"}"#,
+    printcolumn = r#"{"name":"Template", "type":"string", "jsonPath":".spec.templateRef.name", "description":"Template of the run"}"#,
+    printcolumn = r#"{"name":"Workspace", "type":"string", "jsonPath":".status.workspaceRef", "description":"Workspace of the run"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was created"}"#,
-    printcolumn = r#"{"name":"Credentials", "type":"string", "jsonPath":".status.conditions[?(@.type==\"BrokerCredentialsReady\")].message", "description":"What it has credentials for"}"#
+    printcolumn = r#"{"name":"Credentials", "type":"string", "jsonPath":".status.conditions[?(@.type==\"BrokerCredentialsReady\")].message", "description":"Credentials of the run"}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -54,10 +54,11 @@ const LITERAL_MESSAGE: &str =
     validation = Rule::new(OVERRIDES).message(OVERRIDES_MESSAGE).field_path(".interactiveOverrides"),
 )]
 pub struct HarnessRunSpec {
-    /// The template.
+    /// The template of the run.
     pub template_ref: TemplateRef,
 
-    /// Name of a Workspace of the same namespace. Absent means one that ends with the run.
+    /// Name of a Workspace of the same namespace. If unset, and if the template requires a workspace, one
+    /// that is deleted with the run.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -66,7 +67,7 @@ pub struct HarnessRunSpec {
     #[schemars(length(max = 253))]
     pub workspace_ref: Option<String>,
 
-    /// The prompt. Either this or promptFrom.
+    /// Prompt of the agent, of at most 256 KiB. Exactly one of prompt and promptFrom must be set.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -75,27 +76,28 @@ pub struct HarnessRunSpec {
     #[schemars(length(max = 262144))]
     pub prompt: Option<String>,
 
-    /// Where the prompt is. Either this or prompt.
+    /// Reference to the prompt. Exactly one of prompt and promptFrom must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_from: Option<PromptSource>,
 
-    /// How long it may last, such as 45s or 1h30m. Absent means as long as the template says.
+    /// Maximum duration of the run from the start of its Job, such as 45s or 1h30m. The timeout of the
+    /// template if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
     pub timeout: Option<String>,
 
-    /// How often it is tried again after it failed.
+    /// Number of retries after a failure, from 0 to 10.
     #[serde(default)]
     #[schemars(range(min = 0, max = 10))]
     pub retries: i32,
 
-    /// Resources of the agent, in place of the template's.
+    /// Resources of the agent's container. Those of the template if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "resources")]
     pub resources: Option<ResourceRequirements>,
 
-    /// The model, in place of the template's.
+    /// Model, for the harness. That of the template if unset.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -104,26 +106,28 @@ pub struct HarnessRunSpec {
     #[schemars(length(max = 253))]
     pub model: Option<String>,
 
-    /// Environment variables of the agent. Those of the harness contract cannot be set.
+    /// Additional environment variables of the agent, at most 256. Variables of the harness contract are
+    /// invalid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     #[schemars(length(max = 256))]
     pub extra_env: Vec<EnvEntry>,
 
-    /// How many seconds after its end the run is removed. Absent means never.
+    /// Time in seconds from the end of the run until it is deleted. Never deleted if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 315360000))]
     pub ttl_seconds_after_finished: Option<i32>,
 
-    /// Batch, or Interactive for a run that takes more than one prompt. Empty means Batch.
+    /// Mode of the run: Batch for one prompt, Interactive for several. Batch if empty. Interactive is not
+    /// served yet: the run fails.
     #[serde(default, skip_serializing_if = "RunMode::is_unset")]
     pub mode: RunMode,
 
-    /// Bounds of an interactive run that differ from its template's.
+    /// Timeouts that override those of the template. Invalid unless mode is Interactive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interactive_overrides: Option<InteractiveOverrides>,
 
-    /// Why it is run. Kept in the audit record.
+    /// Reason for the run, of at most 1024 characters; the audit record contains it.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -141,20 +145,21 @@ impl Kind for HarnessRun {
     crate::defined!();
 }
 
-/// The template of a run.
+/// Reference to the template of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateRef {
-    /// Its name.
+    /// Name of the template.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 
-    /// Its kind. Absent means the namespace's own, and the cluster's if there is none.
+    /// Kind of the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<TemplateKind>,
 }
 
-/// Which kind of template.
+/// Kind of the template. If unset, the HarnessTemplate of that name or, if it does not exist, the
+/// ClusterHarnessTemplate.
 #[derive(
     Clone,
     Copy,
@@ -169,35 +174,35 @@ pub struct TemplateRef {
     strum::IntoStaticStr,
 )]
 pub enum TemplateKind {
-    /// One of the namespace.
+    /// A template of the namespace.
     HarnessTemplate,
-    /// One of the cluster.
+    /// A template of the cluster.
     ClusterHarnessTemplate,
 }
 
-/// Where a prompt is.
+/// Reference to a prompt. Exactly one of configMapKeyRef and secretKeyRef must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(ONE_SOURCE).message(ONE_SOURCE_MESSAGE))]
 pub struct PromptSource {
-    /// In a ConfigMap.
+    /// Key of a ConfigMap. The author of the run must be allowed to read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_key_ref: Option<KeyRef>,
 
-    /// In a Secret.
+    /// Key of a Secret. The author of the run must be allowed to read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_key_ref: Option<KeyRef>,
 }
 
-/// A key of a ConfigMap or Secret of the same namespace.
+/// Reference to a key of a ConfigMap or Secret in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KeyRef {
-    /// Name of the object.
+    /// Name of the ConfigMap or Secret.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 
-    /// Key in it.
+    /// Key of the value.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }
@@ -207,16 +212,16 @@ pub struct KeyRef {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(LITERAL).message(LITERAL_MESSAGE).field_path(".valueFrom"))]
 pub struct EnvEntry {
-    /// Its name.
+    /// Name of the variable.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 
-    /// Its value.
+    /// Value of the variable, of at most 32768 characters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 32768))]
     pub value: String,
 
-    /// Not allowed: here so that it is refused, and not dropped.
+    /// Invalid: the field exists so that the API server rejects it instead of pruning it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "refused")]
     pub value_from: Option<Value>,
@@ -226,7 +231,7 @@ fn refused(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// How a run takes prompts.
+/// The mode of a run.
 #[derive(
     Clone,
     Copy,
@@ -241,13 +246,13 @@ fn refused(_: &mut SchemaGenerator) -> Schema {
     strum::IntoStaticStr,
 )]
 pub enum RunMode {
-    /// Batch.
+    /// The mode Batch.
     #[default]
     #[serde(rename = "")]
     Unset,
-    /// One only.
+    /// One prompt.
     Batch,
-    /// Any number, while it lasts.
+    /// Several prompts.
     Interactive,
 }
 

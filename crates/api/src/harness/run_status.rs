@@ -10,75 +10,86 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema::timestamp;
 
-/// What became of a run.
+/// Observed state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HarnessRunStatus {
-    /// The generation that this is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// How far it came: Pending, Running, then Succeeded, Failed or Cancelled.
+    /// Phase of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RunPhase>,
 
-    /// What was checked and what came of it, one for each type.
+    /// Conditions of the run, one of each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 
-    /// Name of its Job.
+    /// Name of the Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_name: Option<String>,
 
-    /// Image of oz's own container in its pod, by which its transcript is read when it is over.
+    /// Image of oz's container in the pod, which also reads the transcript after the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oz_image: Option<String>,
 
-    /// Name of the workspace that it works on.
+    /// Name of the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_ref: Option<String>,
 
-    /// When its pod started.
+    /// Time at which the pod started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub start_time: Option<Timestamp>,
 
-    /// When it was over.
+    /// Time at which the run ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub completion_time: Option<Timestamp>,
 
-    /// What happened last, the oldest first.
+    /// Last events of the run, the oldest first, at most 500.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     #[schemars(length(max = 500))]
     pub recent_events: Vec<RunEvent>,
 
-    /// What it made.
+    /// Results of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<RunOutputs>,
 
-    /// The credentials that it has.
+    /// Credentials of the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub credentials: Vec<RunCredential>,
 
-    /// Whether its NetworkPolicy is part of what confines it. Never changes.
+    /// True if the NetworkPolicy of the run is effective; false if other NetworkPolicies permit more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_policy_enforced: Option<bool>,
 
-    /// What brokers issued to it.
+    /// Credentials that brokers issued to the run. Values that the proxy injects are lent for minutes and
+    /// not listed here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["leaseID".into()]))]
     pub issued_leases: Vec<IssuedLease>,
 
-    /// Where an interactive run stands.
+    /// Destinations of the agent, as the broker counts them, the most recent first, at most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    #[schemars(length(max = 20))]
+    pub egress: Vec<RunEgress>,
+
+    /// State of an interactive run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interactive: Option<InteractiveStatus>,
 }
 
-/// How far a run came.
+/// The maximum number of destinations in the status of a run.
+pub const MAX_EGRESS: usize = 20;
+
+/// Phase of the run. Pending: the run waits for its workspace or pod. Running: the agent runs. Idle: the
+/// agent waits for a prompt. Final phases: Succeeded, Failed and Cancelled.
 #[derive(
     Clone,
     Copy,
@@ -94,18 +105,18 @@ pub struct HarnessRunStatus {
     strum::IntoStaticStr,
 )]
 pub enum RunPhase {
-    /// It waits, for its workspace or its pod.
+    /// The run waits for its workspace or pod.
     #[default]
     Pending,
-    /// Its agent runs.
+    /// The agent runs.
     Running,
-    /// Its agent waits for a prompt.
+    /// The agent waits for a prompt.
     Idle,
-    /// Its agent ended with exit code 0.
+    /// The agent exited with code 0.
     Succeeded,
-    /// It could not be run, or its agent ended otherwise.
+    /// The run could not start, or the agent exited with another code.
     Failed,
-    /// It was ended before its agent was done.
+    /// The run ended before the agent exited.
     Cancelled,
 }
 
@@ -117,167 +128,209 @@ impl RunPhase {
     }
 }
 
-/// Something that happened in a run.
+/// An event of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunEvent {
-    /// Version of this form: 1.
+    /// Version of the format of the event: 1.
     #[serde(default)]
     pub schema_version: String,
 
-    /// When.
+    /// Time of the event.
     #[schemars(schema_with = "timestamp")]
     pub ts: Timestamp,
 
-    /// What: ToolUse, Message, FileEdit, Commit, Elicitation, Error, Result, PromptSubmitted, or another.
+    /// Type of the event: ToolUse, Message, FileEdit, Commit, Elicitation, Error, Result, PromptSubmitted,
+    /// or another.
     #[serde(rename = "type")]
     pub type_: String,
 
-    /// In a few words.
+    /// Short description of the event.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub summary: String,
 
-    /// More about it.
+    /// Additional values of the event.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
 }
 
-/// What a run made.
+/// Results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunOutputs {
-    /// Pull requests, as URLs.
+    /// URLs of pull requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pull_requests: Vec<String>,
 
-    /// How many files were changed.
+    /// Number of changed files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files_changed: Option<i32>,
 
-    /// In a few words.
+    /// Short description of the results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 
-    /// Files, as paths in the workspace.
+    /// Paths of created files in the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<String>,
 }
 
-/// A credential that a run has.
+/// A credential of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunCredential {
-    /// Its name.
+    /// Name of the credential.
     pub name: String,
 
-    /// Who issues it.
+    /// Kind of its provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
 
-    /// Where its value is: with the proxy, or with the agent.
+    /// Delivery of the credential.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery_mode: Option<DeliveryName>,
 
-    /// The hosts that it is for.
+    /// Hosts that get the credential.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
 
-    /// Why the agent has its value.
+    /// Reason why the agent has the value, from the broker policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_container_reason: Option<String>,
 }
 
-/// Where the value of a credential is.
+/// Delivery of the credential. ProxyInjected: the proxy adds it to requests. InContainer: the agent has the
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DeliveryName {
-    /// With the proxy, which puts it into requests.
+    /// The proxy adds the credential to requests.
     ProxyInjected,
-    /// With the agent.
+    /// The agent has the value of the credential.
     InContainer,
 }
 
-/// Something that brokers issued.
+/// A credential that a broker issued.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuedLease {
-    /// Who issues it.
+    /// Kind of the provider.
     pub provider: String,
 
-    /// Its id.
+    /// ID of the lease.
     #[serde(rename = "leaseID")]
     pub lease_id: String,
 
-    /// Which credential it is for.
+    /// Name of the credential.
     pub credential_name: String,
 
-    /// When it ends.
+    /// Expiry of the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub expires_at: Option<Timestamp>,
 
-    /// The slot of a pool.
+    /// Slot of the pool, for PATPool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_ref: Option<PoolRef>,
 }
 
-/// A slot of a pool.
+/// A slot of a pool of tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolRef {
-    /// The Secret with the pool.
+    /// Key of the Secret with the pool.
     pub secret_ref: SlotSecret,
 
-    /// Which one, from 0.
+    /// Index of the slot, from 0.
     pub slot_index: i32,
 }
 
-/// The Secret with a pool.
+/// Reference to the key of a Secret with a pool of tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SlotSecret {
-    /// Its name.
+    /// Name of the Secret.
     pub name: String,
 
-    /// Key in it.
+    /// Key of the pool.
     pub key: String,
 }
 
-/// Where an interactive run stands.
+/// A destination of a run, with the connections that its proxy opened and denied.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunEgress {
+    /// Host that the agent requested; empty for a connection without a name.
+    #[serde(default)]
+    pub host: String,
+
+    /// Port; 0 for the resolution of a name.
+    #[serde(default)]
+    #[schemars(with = "i32", range(min = 0, max = 65535))]
+    pub port: u16,
+
+    /// Number of connections that the proxy opened.
+    #[serde(default)]
+    pub granted: i64,
+
+    /// Number of connections, requests and names that the proxy denied.
+    #[serde(default)]
+    pub refused: i64,
+
+    /// Reason of the last denial, such as HostNotGranted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+
+    /// Name of the credential of the last denial, or of the requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<String>,
+
+    /// Time of the first report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "timestamp")]
+    pub first: Option<Timestamp>,
+
+    /// Time of the last report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "timestamp")]
+    pub last: Option<Timestamp>,
+}
+
+/// State of an interactive run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InteractiveStatus {
-    /// How many prompts it had.
+    /// Number of prompts.
     #[serde(default)]
     pub prompt_count: i32,
 
-    /// When it had the last one.
+    /// Time of the last prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub last_prompt_at: Option<Timestamp>,
 
-    /// How many clients are attached.
+    /// Number of attached clients.
     #[serde(default)]
     pub attached_sessions: i32,
 
-    /// When one was attached last.
+    /// Time at which a client attached last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub last_attached_at: Option<Timestamp>,
 
-    /// Since when nothing happens.
+    /// Time since which the run has no activity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub idle_since: Option<Timestamp>,
 
-    /// The prompt that is being worked on.
+    /// Sequence number of the current prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_turn_seq: Option<i32>,
 
-    /// How often credentials were renewed.
+    /// Number of renewals of credentials.
     #[serde(default)]
     pub renewal_count: i32,
 
-    /// When they were renewed last.
+    /// Time of the last renewal of credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub last_renewal_at: Option<Timestamp>,

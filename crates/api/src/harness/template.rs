@@ -32,7 +32,8 @@ const CLUSTER_MESSAGE: &str =
 const SPEC_IS_GIVEN: &str = "has(self.spec)";
 const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
 
-/// How runs are made. With baseTemplateRef, image, command, args, runtime and workspace are the base's.
+/// Image, resources and requirements of runs. A template with baseTemplateRef inherits image, command,
+/// args, runtime and workspace, and cannot set them.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "paddock.dev",
@@ -45,11 +46,11 @@ const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
     derive = "Default",
     shortname = "ht",
     annotation("api-approved.kubernetes.io", "unapproved: published by Paddock"),
-    doc = "How harness runs of this namespace are made, and what they need.",
+    doc = "The template of harness runs in its namespace, and their requirements.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec"),
-    printcolumn = r#"{"name":"Harness", "type":"string", "jsonPath":".spec.harness", "description":"Which harness it is"}"#,
+    printcolumn = r#"{"name":"Harness", "type":"string", "jsonPath":".spec.harness", "description":"Name of the harness"}"#,
     printcolumn = r#"{"name":"Image", "type":"string", "jsonPath":".spec.image", "description":"Image of the agent"}"#,
-    printcolumn = r#"{"name":"Base", "type":"string", "jsonPath":".spec.baseTemplateRef.name", "description":"The cluster template that it inherits from"}"#,
+    printcolumn = r#"{"name":"Base", "type":"string", "jsonPath":".spec.baseTemplateRef.name", "description":"Cluster template that the template inherits from"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was created"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -61,11 +62,11 @@ const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
     validation = Rule::new(WORKSPACE).message(WORKSPACE_MESSAGE).field_path(".workspace"),
 )]
 pub struct HarnessTemplateSpec {
-    /// The cluster template that it inherits from.
+    /// The cluster template from which this template inherits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_template_ref: Option<BaseTemplateRef>,
 
-    /// Which harness it is. A label, nothing more.
+    /// Name of the harness, of at most 63 characters. Informational.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -74,7 +75,7 @@ pub struct HarnessTemplateSpec {
     #[schemars(length(max = 63))]
     pub harness: Option<String>,
 
-    /// Image of the agent.
+    /// Image of the agent. Required without baseTemplateRef.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -83,39 +84,39 @@ pub struct HarnessTemplateSpec {
     #[schemars(length(max = 1024))]
     pub image: Option<String>,
 
-    /// Command of the agent.
+    /// Command of the agent, at most 256 items. Required without baseTemplateRef.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub command: Vec<String>,
 
-    /// Arguments of the command.
+    /// Arguments of the command, at most 256 items.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub args: Vec<String>,
 
-    /// What a run gets unless it says otherwise.
+    /// Values for runs that do not set them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defaults: Option<RunDefaults>,
 
-    /// The container beside the agent that reads its output.
+    /// Container that converts the agent's output into events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<RuntimeImage>,
 
-    /// What a run needs that only a BrokerPolicy can grant.
+    /// Credentials and hosts that broker policies must grant to the runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requires: Option<Requires>,
 
-    /// How runs use a workspace.
+    /// Use of a workspace by runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<TemplateWorkspace>,
 
-    /// What the pod has besides, as a PodTemplateSpec: sidecars, volumes, where it may run. It cannot change
-    /// what confines a run.
+    /// Additions to the pod, as a PodTemplateSpec: sidecars, volumes, scheduling. It cannot change the
+    /// confinement of a run; a run with an invalid overlay fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_object")]
     pub pod_template_overlay: Option<Value>,
 
-    /// Whether and how runs take more than one prompt.
+    /// Interactive runs: mode and timeouts. One prompt for each run if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interactive: Option<InteractiveTerms>,
 }
@@ -133,7 +134,7 @@ fn open_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// How runs of the whole cluster are made.
+/// Image, resources and requirements of runs in the whole cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "paddock.dev",
@@ -145,16 +146,16 @@ fn open_object(_: &mut SchemaGenerator) -> Schema {
     derive = "Default",
     shortname = "cht",
     annotation("api-approved.kubernetes.io", "unapproved: published by Paddock"),
-    doc = "How harness runs of any namespace are made, and what they need.",
+    doc = "The template of harness runs in any namespace, and their requirements.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec"),
     validation = Rule::new(CLUSTER).message(CLUSTER_MESSAGE).field_path(".spec"),
-    printcolumn = r#"{"name":"Harness", "type":"string", "jsonPath":".spec.harness", "description":"Which harness it is"}"#,
+    printcolumn = r#"{"name":"Harness", "type":"string", "jsonPath":".spec.harness", "description":"Name of the harness"}"#,
     printcolumn = r#"{"name":"Image", "type":"string", "jsonPath":".spec.image", "description":"Image of the agent"}"#,
-    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was created"}"#
+    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since the template was created"}"#
 )]
 #[serde(transparent)]
 pub struct ClusterHarnessTemplateSpec(
-    /// As that of a HarnessTemplate, without baseTemplateRef.
+    /// The spec of a HarnessTemplate, without baseTemplateRef.
     pub HarnessTemplateSpec,
 );
 
@@ -166,15 +167,15 @@ impl Kind for ClusterHarnessTemplate {
     crate::defined!();
 }
 
-/// What became of a template.
+/// Observed state of a template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HarnessTemplateStatus {
-    /// The generation that this is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Ready: whether runs can be made.
+    /// Conditions. Ready: True if runs can be created from the template.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -30,7 +30,7 @@ const ONE_CREDENTIAL: &str = "!has(self.brokerCredentialRef) || !has(self.creden
 const ONE_CREDENTIAL_MESSAGE: &str =
     "at most one of brokerCredentialRef and credentialsSecretRef may be set";
 
-/// Storage for runs, one at a time.
+/// Volume of the workspace and its initial content.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "paddock.dev",
@@ -43,36 +43,37 @@ const ONE_CREDENTIAL_MESSAGE: &str =
     derive = "Default",
     shortname = "ws",
     annotation("api-approved.kubernetes.io", "unapproved: published by Paddock"),
-    doc = "Storage that harness runs work on, one at a time, filled once from repositories.",
+    doc = "A volume for harness runs, for one run at a time, initialized from repositories.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec"),
     validation = Rule::new(SEED).message(SEED_MESSAGE).field_path(".spec"),
     validation = Rule::new(SOURCE).message(SOURCE_MESSAGE).field_path(".spec"),
-    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"How far it came"}"#,
-    printcolumn = r#"{"name":"Active-Run", "type":"string", "jsonPath":".status.activeRunRef", "description":"The run that holds it"}"#,
-    printcolumn = r#"{"name":"Runs", "type":"integer", "jsonPath":".status.totalRuns", "description":"How many runs held it"}"#,
+    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"Phase of the workspace"}"#,
+    printcolumn = r#"{"name":"Active-Run", "type":"string", "jsonPath":".status.activeRunRef", "description":"Run that uses the workspace"}"#,
+    printcolumn = r#"{"name":"Runs", "type":"integer", "jsonPath":".status.totalRuns", "description":"Number of runs that used the workspace"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was created"}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(ONE_CONTENT).message(ONE_CONTENT_MESSAGE).field_path(".seed"))]
 pub struct WorkspaceSpec {
-    /// The claim.
+    /// The PersistentVolumeClaim of the workspace. Cannot be changed.
     #[x_kube(validation = Rule::new(STORAGE).message(STORAGE_MESSAGE))]
     pub storage: Storage,
 
-    /// The repositories that it is filled from, once.
+    /// Repositories that are cloned into the workspace once. At most one of seed and source may be set.
+    /// Cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<Seed>,
 
-    /// What it is a copy of, by the storage class.
+    /// Source of which the volume is a copy; the storage class must support it. Cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<WorkspaceSource>,
 
-    /// Whether it ends with its run. Set for those that a run makes; tells, and changes nothing.
+    /// True for a workspace that oz created for a run and deletes with it. Informational.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ephemeral: bool,
 
-    /// Names of templates, with *, ? and [], whose runs may use it. Absent means any: what one run left in its
-    /// home, the next one reads.
+    /// Names of templates whose runs may use the workspace, at most 64, with the wildcards *, ? and []. All
+    /// templates if empty: a run can read everything that earlier runs left in the workspace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub templates: Vec<String>,
@@ -87,15 +88,15 @@ impl Kind for Workspace {
     crate::defined!();
 }
 
-/// A claim.
+/// A PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Storage {
-    /// How much, such as 10Gi.
+    /// Requested size, such as 10Gi.
     #[schemars(schema_with = "quantity")]
     pub size: Quantity,
 
-    /// The storage class. Absent means the cluster's default.
+    /// Name of the StorageClass. The default of the cluster if unset.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -104,12 +105,12 @@ pub struct Storage {
     #[schemars(length(max = 253))]
     pub storage_class: Option<String>,
 
-    /// How it can be mounted.
+    /// Access mode: ReadWriteOnce for one node, ReadWriteMany for several nodes.
     #[serde(default)]
     pub access_mode: AccessMode,
 }
 
-/// How a claim can be mounted.
+/// The access mode of a PersistentVolumeClaim.
 #[derive(
     Clone,
     Copy,
@@ -124,33 +125,34 @@ pub struct Storage {
     strum::Display,
 )]
 pub enum AccessMode {
-    /// On one node.
+    /// One node.
     #[default]
     ReadWriteOnce,
-    /// On any number of nodes.
+    /// Several nodes.
     ReadWriteMany,
 }
 
-/// What a workspace is filled from.
+/// Initial content of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Seed {
-    /// Repositories.
+    /// Git repositories, at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub repos: Vec<Repository>,
 }
 
-/// A repository.
+/// A Git repository that is cloned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(ONE_CREDENTIAL).message(ONE_CREDENTIAL_MESSAGE))]
 pub struct Repository {
-    /// Its URL, https or ssh, without user and password for https.
+    /// URL of the repository, with https or ssh. An https URL must not contain a user or password.
     #[schemars(length(min = 1, max = 2048))]
     pub url: String,
 
-    /// Where it goes, below the workspace. Needed where there is more than one.
+    /// Directory in the workspace. Required for several repositories. For a single repository, the top of
+    /// the workspace if unset.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -159,7 +161,7 @@ pub struct Repository {
     #[schemars(length(max = 1024))]
     pub path: Option<String>,
 
-    /// Its branch. Absent means its default.
+    /// Branch. The default branch of the repository if unset.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -168,21 +170,22 @@ pub struct Repository {
     #[schemars(length(max = 255))]
     pub branch: Option<String>,
 
-    /// How many commits; 0 or absent means all.
+    /// Number of commits to fetch. All if unset or 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2147483647))]
     pub depth: Option<i32>,
 
-    /// A credential that a broker issues. Either this or credentialsSecretRef.
+    /// Credential that a broker issues. Excludes credentialsSecretRef. Not served yet: the workspace fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broker_credential_ref: Option<RepositoryCredential>,
 
-    /// A Secret with credentials. Either this or brokerCredentialRef.
+    /// Secret with credentials: username and password for https, ssh-privatekey for ssh. Excludes
+    /// brokerCredentialRef. The author of the workspace must be allowed to read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<SecretName>,
 }
 
-/// A credential that a broker issues.
+/// Reference to a credential that a broker issues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RepositoryCredential {
@@ -190,21 +193,21 @@ pub struct RepositoryCredential {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 
-    /// Key in it.
+    /// Key of the value.
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 }
 
-/// A Secret of the same namespace.
+/// Reference to a Secret in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretName {
-    /// Its name.
+    /// Name of the Secret.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }
 
-/// What a workspace is a copy of.
+/// Source of a copied volume. Exactly one of workspaceRef and volumeSnapshotName must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new(ONE_SOURCE).message(ONE_SOURCE_MESSAGE))]
@@ -220,31 +223,31 @@ pub struct WorkspaceSource {
     pub volume_snapshot_name: Option<String>,
 }
 
-/// What became of a workspace.
+/// Observed state of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkspaceStatus {
-    /// The generation that this is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// How far it came: Seeding, Active or Failed, then Terminating.
+    /// Phase of the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<WorkspacePhase>,
 
-    /// Name of its claim.
+    /// Name of the PersistentVolumeClaim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pvc_name: Option<String>,
 
-    /// Name of the Job that fills it.
+    /// Name of the Job that clones the repositories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed_job_name: Option<String>,
 
-    /// Name of the run that holds it.
+    /// Name of the run that uses the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_run_ref: Option<String>,
 
-    /// UID of the run that holds it.
+    /// UID of the run that uses the workspace.
     #[serde(
         default,
         rename = "activeRunUID",
@@ -252,26 +255,27 @@ pub struct WorkspaceStatus {
     )]
     pub active_run_uid: Option<String>,
 
-    /// How many runs held it.
+    /// Number of runs that used the workspace.
     #[serde(default)]
     pub total_runs: i32,
 
-    /// The last run that was counted.
+    /// Name of the last run that totalRuns includes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_counted_run: Option<String>,
 
-    /// When a run got it or let it go last.
+    /// Time at which a run last acquired or released the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "timestamp")]
     pub last_activity: Option<Timestamp>,
 
-    /// PVCBound, Seeded, Ready.
+    /// Conditions: PVCBound, Seeded, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 
-/// How far a workspace came.
+/// Phase of the workspace. Seeding: the volume is created and filled. Active: runs can use it. Failed: it
+/// could not be filled. Terminating: it is being deleted.
 #[derive(
     Clone,
     Copy,
@@ -287,13 +291,13 @@ pub struct WorkspaceStatus {
     strum::IntoStaticStr,
 )]
 pub enum WorkspacePhase {
-    /// Its claim is made and filled.
+    /// The volume is created and filled.
     #[default]
     Seeding,
-    /// Runs may have it.
+    /// Runs can use the workspace.
     Active,
-    /// It could not be filled.
+    /// The workspace could not be filled.
     Failed,
-    /// It is being deleted.
+    /// The workspace is being deleted.
     Terminating,
 }

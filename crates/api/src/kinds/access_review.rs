@@ -14,7 +14,7 @@ use crate::{
     Reviewed, Reviewers,
 };
 
-/// What is reviewed, by whom it may be, and what they found.
+/// The reviewed access, the permitted reviewers, and their finding.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "crds.wizardofoz.co",
@@ -27,36 +27,39 @@ use crate::{
     derive = "Default",
     shortname = "arv",
     category = "oz",
-    doc = "An emergency, or a time of break-glass, that somebody has to look at who had no part in it: made by oz alone. Or an attestation of who could get in.",
+    doc = "The review of an emergency or a use of break-glass by a user who did not take part; oz \
+        creates it. Or an attestation of entitlements.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
     validation = Rule::new(FINDING_IS_FINAL).message(FINDING_IS_FINAL_MESSAGE).field_path(".spec"),
     validation = Rule::new(ABOUT_ONE_THING).message(ABOUT_ONE_THING_MESSAGE).field_path(".spec"),
     validation = Rule::new(ATTESTATION_ALONE).message(ATTESTATION_ALONE_MESSAGE).field_path(".spec"),
     validation = Rule::new(FINDING_HAS_REASON).message(FINDING_HAS_REASON_MESSAGE).field_path(".spec"),
-    printcolumn = r#"{"name":"Request", "type":"string", "jsonPath":".spec.accessRequestRef.name", "description":"What is reviewed"}"#,
+    printcolumn = r#"{"name":"Request", "type":"string", "jsonPath":".spec.accessRequestRef.name", "description":"Reviewed request"}"#,
     printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.accessRequestRef.kind", "description":"Kind of the request", "priority":1}"#,
-    printcolumn = r#"{"name":"Requester", "type":"string", "jsonPath":".spec.requester.user", "description":"Who asked"}"#,
-    printcolumn = r#"{"name":"Due", "type":"string", "jsonPath":".spec.dueAt", "description":"Until when somebody has to look at it"}"#,
-    printcolumn = r#"{"name":"Overdue", "type":"string", "jsonPath":".status.conditions[?(@.type=='Overdue')].status", "description":"Whether nobody did in time"}"#,
-    printcolumn = r#"{"name":"Finding", "type":"string", "jsonPath":".spec.finding", "description":"What was found"}"#,
-    printcolumn = r#"{"name":"By", "type":"string", "jsonPath":".metadata.annotations.crds\\.wizardofoz\\.co/reviewed-by", "description":"Who looked at it"}"#,
-    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was opened"}"#
+    printcolumn = r#"{"name":"Requester", "type":"string", "jsonPath":".spec.requester.user", "description":"User of the reviewed access"}"#,
+    printcolumn = r#"{"name":"Due", "type":"string", "jsonPath":".spec.dueAt", "description":"Time at which the review is due"}"#,
+    printcolumn = r#"{"name":"Overdue", "type":"string", "jsonPath":".status.conditions[?(@.type=='Overdue')].status", "description":"Whether the review is overdue"}"#,
+    printcolumn = r#"{"name":"Finding", "type":"string", "jsonPath":".spec.finding", "description":"Finding of the reviewer"}"#,
+    printcolumn = r#"{"name":"By", "type":"string", "jsonPath":".metadata.annotations.crds\\.wizardofoz\\.co/reviewed-by", "description":"Reviewer"}"#,
+    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since the review was opened"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AccessReviewSpec {
-    /// The request that was an emergency.
+    /// The request that declared an emergency. Each review has exactly one of accessRequestRef, breakGlass
+    /// and attestation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_request_ref: Option<AccessRequestReference>,
 
-    /// The time of break-glass.
+    /// Period of break-glass access that is reviewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub break_glass: Option<BreakGlassWindow>,
 
-    /// What was decided about each line of who could get in. It is there from the beginning, and nothing else is.
+    /// Decisions about the entitlements of users. An attestation has them from its creation, and has no
+    /// other field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attestation: Option<Attestation>,
 
-    /// Who asked, or got in.
+    /// The user who declared the emergency or used break-glass.
     #[serde(default, skip_serializing_if = "is_default")]
     pub requester: Reviewed,
 
@@ -65,34 +68,37 @@ pub struct AccessReviewSpec {
     #[schemars(length(max = 253))]
     pub template: String,
 
-    /// Why it was an emergency, in the words of whoever asked; of a time of break-glass, what was opened first.
+    /// Reason that the requester gave for the emergency; for break-glass, the first connection.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub emergency: String,
 
-    /// When it was granted, or when somebody got in first.
+    /// Time of the grant; for break-glass, of the first connection.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(schema_with = "timestamp")]
     pub granted_at: Timestamp,
 
-    /// What was on record when the review was opened.
+    /// The audit records that existed when the review was opened.
     #[serde(default, skip_serializing_if = "is_default")]
     pub records: RecordsSoFar,
 
-    /// Until when somebody has to look at it.
+    /// Time until which a reviewer must write the finding. From then on, the review is Overdue; the finding
+    /// can still be written.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(schema_with = "timestamp")]
     pub due_at: Timestamp,
 
-    /// Who may. Of a time of break-glass, none stands for whoever may write reviews there.
+    /// Users who may write the finding, except the requester. If empty for break-glass, every user who may
+    /// update reviews in the namespace.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reviewers: Reviewers,
 
-    /// What was found. Written once, by one of the reviewers who did not ask, together with reason.
+    /// Finding of the reviewer: Justified, Unjustified or FollowUp. It is written once, together with
+    /// reason, and cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finding: Option<Finding>,
 
-    /// Why that was found.
+    /// Reason for the finding, of at most 1024 characters. Required with finding.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -165,8 +171,8 @@ const ATTESTATION_ALONE: &str = "!has(self.spec) || (has(self.spec.attestation) 
     && has(self.spec.records) && has(self.spec.dueAt))";
 
 /// The message of [`ATTESTATION_ALONE`].
-const ATTESTATION_ALONE_MESSAGE: &str = "an attestation has nothing but spec.attestation; any other review has \
-    spec.requester, emergency, grantedAt, records and dueAt";
+const ATTESTATION_ALONE_MESSAGE: &str = "an attestation must have spec.attestation alone; any \
+    other review must have spec.requester, emergency, grantedAt, records and dueAt";
 
 const FINDING_HAS_REASON: &str =
     "!has(self.spec) || has(self.spec.finding) == has(self.spec.reason)";

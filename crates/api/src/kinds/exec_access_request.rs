@@ -11,7 +11,7 @@ use crate::schema::{
 };
 use crate::{RequestStatus, TICKET, TICKET_MESSAGE};
 
-/// What is asked for. Cannot be changed once created.
+/// Terms of the requested access. Cannot be changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "crds.wizardofoz.co",
@@ -24,26 +24,27 @@ use crate::{RequestStatus, TICKET, TICKET_MESSAGE};
     derive = "Default",
     shortname = "ear",
     category = "oz",
-    doc = "Asks for access to a running pod, on the terms of an ExecAccessTemplate.",
+    doc = "Requests access to a running pod, by an ExecAccessTemplate.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
     validation = Rule::new(TARGET_POD_IS_IMMUTABLE).message(TARGET_POD_IS_IMMUTABLE_MESSAGE).field_path(".spec.targetPod"),
     validation = Rule::new(SPEC_IS_IMMUTABLE).message(SPEC_IS_IMMUTABLE_MESSAGE).field_path(".spec"),
     printcolumn = r#"{"name":"Template", "type":"string", "jsonPath":".spec.templateName", "description":"Access Template"}"#,
     printcolumn = r#"{"name":"Pod", "type":"string", "jsonPath":".status.podName", "description":"Target Pod Name"}"#,
     printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"Is request ready?"}"#,
-    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"How far the request came"}"#,
-    printcolumn = r#"{"name":"Requester", "type":"string", "jsonPath":".status.requester", "description":"Who asked", "priority":1}"#,
-    printcolumn = r#"{"name":"Expires", "type":"string", "jsonPath":".status.expiresAt", "description":"When access ends"}"#,
+    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"Phase of the request"}"#,
+    printcolumn = r#"{"name":"Requester", "type":"string", "jsonPath":".status.requester", "description":"User who created the request", "priority":1}"#,
+    printcolumn = r#"{"name":"Expires", "type":"string", "jsonPath":".status.expiresAt", "description":"Expiry of the access"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since the request was created"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ExecAccessRequestSpec {
-    /// Name of the ExecAccessTemplate, in the request's own namespace.
+    /// Name of the ExecAccessTemplate, in the namespace of the request.
     #[schemars(length(max = 253))]
     pub template_name: String,
 
-    /// How long access should last, as a number with a unit for each part: 30m, 1h30m. Zero or
-    /// absent means the template's defaultDuration; more than its maxDuration gets that.
+    /// Duration of the access, in units from h to ns, such as 30m or 1h30m. If unset or zero,
+    /// defaultDuration of the template. A longer duration than maxDuration of the template is shortened to
+    /// it.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -53,7 +54,7 @@ pub struct ExecAccessRequestSpec {
     #[x_kube(validation = Rule::new(OPTIONAL_DURATION).message(DURATION_MESSAGE))]
     pub duration: Option<String>,
 
-    /// The pod to get into. Absent means any ready pod of the template's workload.
+    /// Name of the pod. If unset, oz chooses a ready pod of the template's workload.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -62,7 +63,7 @@ pub struct ExecAccessRequestSpec {
     #[schemars(length(max = 253))]
     pub target_pod: Option<String>,
 
-    /// The container to get into. Absent means any that the template allows.
+    /// Name of the container. If unset, the access is for all containers that the template permits.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -71,7 +72,8 @@ pub struct ExecAccessRequestSpec {
     #[schemars(length(max = 63))]
     pub container: Option<String>,
 
-    /// Why access is needed. Kept in the audit record.
+    /// Reason for the access, of at most 1024 characters; the audit record contains it. Required if the
+    /// template or an access policy requires a reason, and for emergencies.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -80,8 +82,8 @@ pub struct ExecAccessRequestSpec {
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
 
-    /// Name of the running request that this one continues, on the same pod. It is a request of
-    /// its own: decided anew, with an end of its own.
+    /// Name of the active request that this one continues on the same pod. The new request is decided
+    /// independently and has its own expiry.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -90,7 +92,8 @@ pub struct ExecAccessRequestSpec {
     #[schemars(length(max = 253))]
     pub extends: Option<String>,
 
-    /// The ticket by which access is needed, such as INC-42, where the template or a policy asks for one.
+    /// Change ticket that requires the access, such as INC-42, of at most 128 characters. Required if the
+    /// template or an access policy requires a change ticket.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -100,8 +103,8 @@ pub struct ExecAccessRequestSpec {
     #[x_kube(validation = Rule::new(TICKET).message(TICKET_MESSAGE))]
     pub ticket: Option<String>,
 
-    /// Whether it is an emergency: then nobody has to approve it, if the template's accessConfig.emergency
-    /// names whoever asks, and somebody else looks at it afterwards. Needs a reason.
+    /// Declares an emergency: access is granted without approvals if accessConfig.emergency of the template
+    /// names the requester, and is reviewed afterwards. Requires a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emergency: Option<bool>,
 }

@@ -7,7 +7,7 @@ use crate::kind::{Family, Kind, Role};
 use crate::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE};
 use crate::{AccessConfig, CrossVersionObjectReference, TemplateStatus};
 
-/// Which workload, and who may get into its pods, for how long.
+/// The workload, the users who may request access to its pods, and the terms.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "crds.wizardofoz.co",
@@ -19,20 +19,21 @@ use crate::{AccessConfig, CrossVersionObjectReference, TemplateStatus};
     derive = "PartialEq",
     shortname = "eat",
     category = "oz",
-    doc = "Lets people get into running pods of a workload for a limited time, by an ExecAccessRequest.",
+    doc = "Grants users access to running pods of a workload for a limited time, by an \
+        ExecAccessRequest.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
-    printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"Is template ready?"}"#,
+    printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"True if the template can be used"}"#,
     printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.controllerTargetRef.kind", "description":"Kind of the workload", "priority":1}"#,
     printcolumn = r#"{"name":"Target", "type":"string", "jsonPath":".spec.controllerTargetRef.name", "description":"Name of the workload"}"#,
-    printcolumn = r#"{"name":"Max", "type":"string", "jsonPath":".spec.accessConfig.maxDuration", "description":"The longest that access can last"}"#,
+    printcolumn = r#"{"name":"Max", "type":"string", "jsonPath":".spec.accessConfig.maxDuration", "description":"Maximum duration of access"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since the template was created"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ExecAccessTemplateSpec {
-    /// Who may get access, to do what, for how long, and what they are told.
+    /// Users who may request access, permitted operations, duration and requirements.
     pub access_config: AccessConfig,
 
-    /// The workload whose pods can be entered, in the template's own namespace.
+    /// The workload with the pods, in the namespace of the template.
     pub controller_target_ref: CrossVersionObjectReference,
 }
 

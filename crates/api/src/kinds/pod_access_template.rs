@@ -12,7 +12,7 @@ use crate::{
     TemplateStatus,
 };
 
-/// What the pods look like, and who may get one, for how long.
+/// The dedicated pods, the users who may request one, and the terms.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "crds.wizardofoz.co",
@@ -24,12 +24,12 @@ use crate::{
     derive = "PartialEq",
     shortname = "pat",
     category = "oz",
-    doc = "Gives people pods of their own for a limited time, by a PodAccessRequest.",
+    doc = "Grants users dedicated pods for a limited time, by a PodAccessRequest.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
-    printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"Is template ready?"}"#,
+    printcolumn = r#"{"name":"Ready", "type":"boolean", "jsonPath":".status.ready", "description":"True if the template can be used"}"#,
     printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.controllerTargetRef.kind", "description":"Kind of the workload", "priority":1}"#,
     printcolumn = r#"{"name":"Target", "type":"string", "jsonPath":".spec.controllerTargetRef.name", "description":"Name of the workload"}"#,
-    printcolumn = r#"{"name":"Max", "type":"string", "jsonPath":".spec.accessConfig.maxDuration", "description":"The longest that access can last"}"#,
+    printcolumn = r#"{"name":"Max", "type":"string", "jsonPath":".spec.accessConfig.maxDuration", "description":"Maximum duration of access"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since the template was created"}"#
 )]
 #[x_kube(
@@ -39,43 +39,44 @@ use crate::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodAccessTemplateSpec {
-    /// Who may get access, to do what, for how long, and what they are told.
+    /// Users who may request access, permitted operations, duration and requirements.
     pub access_config: AccessConfig,
 
-    /// The workload whose pod template is the model, in the template's own namespace. Either this
-    /// or podSpec.
+    /// The workload whose pod template is the source of the dedicated pods, in the namespace of the
+    /// template. Exactly one of controllerTargetRef and podSpec must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_target_ref: Option<CrossVersionObjectReference>,
 
-    /// How a pod differs from the model.
+    /// Differences of the dedicated pods from the pod template of the workload. If unset, only the changes
+    /// that oz always makes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_target_mutation_config: Option<PodTemplateSpecMutationConfig>,
 
-    /// The pod itself, for one that is not modelled on a workload. Either this or
-    /// controllerTargetRef. The fields are those of a pod's spec.
+    /// Complete spec of the dedicated pods, with the fields of a Kubernetes PodSpec. Exactly one of
+    /// controllerTargetRef and podSpec must be set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "pod_spec")]
     pub pod_spec: Option<PodSpec>,
 
-    /// The most ephemeral storage that the pod can have, all containers together. Containers without
-    /// a limit get one.
+    /// Maximum ephemeral storage of a pod, as the sum that Kubernetes computes for the whole pod.
+    /// Containers without a limit get one; a larger pod is denied. Unlimited if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_storage: Option<Quantity>,
 
-    /// The most CPU that the pod can have, all containers together. Containers without a limit get
-    /// one.
+    /// Maximum CPU of a pod, as the sum that Kubernetes computes for the whole pod. Containers without a
+    /// limit get one; a larger pod is denied. Unlimited if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_cpu: Option<Quantity>,
 
-    /// The most memory that the pod can have, all containers together. Containers without a limit
-    /// get one.
+    /// Maximum memory of a pod, as the sum that Kubernetes computes for the whole pod. Containers without a
+    /// limit get one; a larger pod is denied. Unlimited if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "quantity")]
     pub max_memory: Option<Quantity>,
 
-    /// Whom the pod can talk to. Absent means that oz does not restrict it.
+    /// Permitted connections of the pods. If unset, oz creates no NetworkPolicy for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
 }

@@ -16,7 +16,7 @@ use crate::schema::{
 };
 use crate::{BindingStatus, BindingSubject, RoleReference};
 
-/// Who is bound to what, from when until when. Cannot be changed once created.
+/// The role, the subjects and the window. Cannot be changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "crds.wizardofoz.co",
@@ -28,17 +28,18 @@ use crate::{BindingStatus, BindingSubject, RoleReference};
     derive = "Default",
     shortname = "tcrb",
     category = "oz",
-    doc = "Binds subjects to a ClusterRole in the whole cluster from validFrom until validUntil, and not an instant longer.",
+    doc = "Binds subjects to a ClusterRole in the whole cluster from validFrom until validUntil, \
+        and not an instant longer.",
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec").optional_old_self(true),
     validation = Rule::new(ONE_END).message(ONE_END_MESSAGE).field_path(".spec"),
     validation = Rule::new(END_AFTER_BEGIN).message(END_AFTER_BEGIN_MESSAGE).field_path(".spec.validUntil"),
     validation = Rule::new(A_CLUSTER_ROLE).message(A_CLUSTER_ROLE_MESSAGE).field_path(".spec.roleRef.kind"),
     validation = Rule::new(SPEC_IS_IMMUTABLE).message(BINDING_IS_IMMUTABLE_MESSAGE).field_path(".spec"),
-    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"How far it came"}"#,
-    printcolumn = r#"{"name":"Role", "type":"string", "jsonPath":".spec.roleRef.name", "description":"What is bound"}"#,
-    printcolumn = r#"{"name":"From", "type":"string", "jsonPath":".spec.validFrom", "description":"When it begins", "priority":1}"#,
-    printcolumn = r#"{"name":"Expires", "type":"string", "jsonPath":".status.expiresAt", "description":"When it ends"}"#,
-    printcolumn = r#"{"name":"Requester", "type":"string", "jsonPath":".status.requester", "description":"Who created it", "priority":1}"#,
+    printcolumn = r#"{"name":"Phase", "type":"string", "jsonPath":".status.phase", "description":"Phase of the binding"}"#,
+    printcolumn = r#"{"name":"Role", "type":"string", "jsonPath":".spec.roleRef.name", "description":"Role of the binding"}"#,
+    printcolumn = r#"{"name":"From", "type":"string", "jsonPath":".spec.validFrom", "description":"Start of the window", "priority":1}"#,
+    printcolumn = r#"{"name":"Expires", "type":"string", "jsonPath":".status.expiresAt", "description":"Expiry of the binding"}"#,
+    printcolumn = r#"{"name":"Requester", "type":"string", "jsonPath":".status.requester", "description":"User who created the binding", "priority":1}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was created"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -47,12 +48,13 @@ pub struct TransientClusterRoleBindingSpec {
     #[x_kube(validation = Rule::new(ROLE_IS_IMMUTABLE).message(ROLE_IS_IMMUTABLE_MESSAGE))]
     pub role_ref: RoleReference,
 
-    /// Who is bound in the whole cluster. Taken as a whole: two may have the same name.
+    /// Users, groups and service accounts that get the role in the whole cluster, from 1 to 64. The list is
+    /// replaced as a whole when it is applied.
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     #[schemars(length(min = 1, max = 64))]
     pub subjects: Vec<BindingSubject>,
 
-    /// The first instant of the window, in RFC 3339. Absent means at once.
+    /// Beginning of the window, in RFC 3339. If unset, the window begins at once.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -61,7 +63,8 @@ pub struct TransientClusterRoleBindingSpec {
     #[schemars(schema_with = "optional_timestamp")]
     pub valid_from: Option<String>,
 
-    /// The first instant after the window, in RFC 3339. Either this or duration.
+    /// End of the window, in RFC 3339: the first instant without the binding. Exactly one of validUntil and
+    /// duration must be set.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -70,8 +73,8 @@ pub struct TransientClusterRoleBindingSpec {
     #[schemars(schema_with = "optional_timestamp")]
     pub valid_until: Option<String>,
 
-    /// How long the binding lasts from the instant at which it is made, as a number with a unit for
-    /// each part: 30m, 1h30m. Either this or validUntil.
+    /// Length of the window from the creation of the binding, in units from h to ns, such as 30m or 1h30m.
+    /// Exactly one of duration and validUntil must be set.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -81,7 +84,7 @@ pub struct TransientClusterRoleBindingSpec {
     #[x_kube(validation = Rule::new(OPTIONAL_DURATION).message(DURATION_MESSAGE))]
     pub duration: Option<String>,
 
-    /// Why it is needed. Kept in the audit record.
+    /// Reason for the binding, of at most 1024 characters; the audit record contains it.
     #[serde(
         default,
         deserialize_with = "not_empty",

@@ -121,7 +121,7 @@ impl Ledger {
 
     /// Accepts a record, unless it is known or only counted.
     pub(crate) fn submit(&mut self, record: Record, now: Timestamp) -> (Submitted, Vec<Written>) {
-        if let Some(under_way) = self.known(&record.id) {
+        if let Some(under_way) = self.find_submitted(&record.id) {
             return (under_way, Vec::new());
         }
         let mut written = Vec::new();
@@ -137,7 +137,7 @@ impl Ledger {
             }
             // An action that requires its record is allowed once the equal record that stands for it is written.
             Admitted::Counted { first } => {
-                let submitted = self.known(&first).unwrap_or(Submitted::Done);
+                let submitted = self.find_submitted(&first).unwrap_or(Submitted::Done);
                 (submitted, written)
             }
             Admitted::Write(record) => {
@@ -166,7 +166,7 @@ impl Ledger {
         self.chain = Some(chain);
         let id = entry.record.id.clone();
         written.push(self.opened(entry));
-        let under_way = self.known(&id).unwrap_or(Submitted::Done);
+        let under_way = self.find_submitted(&id).unwrap_or(Submitted::Done);
         (under_way, written)
     }
 
@@ -211,7 +211,7 @@ impl Ledger {
     }
 
     /// Returns the channels for a record that is in progress or was written.
-    fn known(&mut self, id: &str) -> Option<Submitted> {
+    fn find_submitted(&mut self, id: &str) -> Option<Submitted> {
         if self.done.contains(id) {
             return Some(Submitted::Done);
         }
@@ -356,11 +356,11 @@ impl Ledger {
         if misses(Outlet::Log) {
             "no process reads or stores the log (audit.log)"
         } else if everywhere && misses(Outlet::Objects) {
-            "the API server does not take AuditEvents"
+            "the API server does not accept AuditEvents"
         } else if everywhere && misses(Outlet::Collector) {
-            "the collector (audit.http) does not take it"
+            "the collector (audit.http) does not accept it"
         } else {
-            "it took too long"
+            "it timed out"
         }
     }
 }

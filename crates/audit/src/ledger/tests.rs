@@ -17,13 +17,13 @@ fn ledger(required: &[Outlet]) -> Ledger {
     Ledger::new(origin, required.iter().copied().collect())
 }
 
-fn at(seconds: i64) -> Timestamp {
+fn timestamp(seconds: i64) -> Timestamp {
     Timestamp::constant(1_790_000_000 + seconds, 0)
 }
 
 fn granted(number: i64) -> Record {
     Record::about(
-        at(number),
+        timestamp(number),
         Action::AccessGranted,
         Decision::Allow,
         &number.to_string(),
@@ -40,21 +40,22 @@ fn terms() -> Terms {
     }
 }
 
-fn told(receiver: &mut oneshot::Receiver<()>) -> bool {
+fn is_acknowledged(receiver: &mut oneshot::Receiver<()>) -> bool {
     receiver.try_recv().is_ok()
 }
 
 #[test]
 fn a_record_is_durable_when_it_is_everywhere_and_not_before() {
     let mut ledger = ledger(BOTH);
-    let (Submitted::Under { mut log, mut all }, written) = ledger.submit(granted(1), at(1)) else {
+    let (Submitted::Under { mut log, mut all }, written) = ledger.submit(granted(1), timestamp(1))
+    else {
         panic!("not taken")
     };
     assert_eq!(written.len(), 2);
     ledger.arrived(2, Outlet::Log);
-    assert!(told(&mut log) && !told(&mut all));
+    assert!(is_acknowledged(&mut log) && !is_acknowledged(&mut all));
     ledger.arrived(2, Outlet::Objects);
-    assert!(told(&mut all));
+    assert!(is_acknowledged(&mut all));
     // The first record of the chain has not arrived, so no checkpoint is possible.
     assert!(ledger.checkpoint().is_none());
     ledger.arrived(1, Outlet::Objects);
@@ -67,24 +68,27 @@ fn a_record_is_durable_when_it_is_everywhere_and_not_before() {
 #[test]
 fn record_rejected_by_sink_is_not_reported_durable_and_leaves_gap() {
     let mut ledger = ledger(BOTH);
-    let (Submitted::Under { mut log, mut all }, mut written) = ledger.submit(granted(1), at(1))
+    let (Submitted::Under { mut log, mut all }, mut written) =
+        ledger.submit(granted(1), timestamp(1))
     else {
         panic!("not taken")
     };
-    let (_, more) = ledger.submit(granted(2), at(2));
+    let (_, more) = ledger.submit(granted(2), timestamp(2));
     written.extend(more);
     ledger.lost(2, Outlet::Objects);
     ledger.arrived(2, Outlet::Log);
-    assert!(told(&mut log) && all.try_recv() == Err(oneshot::error::TryRecvError::Closed));
+    assert!(
+        is_acknowledged(&mut log) && all.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+    );
     // A caller that retries must not get the result of a written record.
-    let (again, more) = ledger.submit(granted(1), at(3));
+    let (again, more) = ledger.submit(granted(1), timestamp(3));
     assert!(matches!(again, Submitted::Under { .. }));
     written.extend(more);
     for seq in [1, 3] {
         ledger.arrived(seq, Outlet::Log);
         ledger.arrived(seq, Outlet::Objects);
     }
-    let (again, more) = ledger.submit(granted(1), at(3));
+    let (again, more) = ledger.submit(granted(1), timestamp(3));
     assert!(matches!(again, Submitted::Under { .. }) && more.is_empty());
 
     let mut evidence = Evidence::default();
@@ -106,23 +110,23 @@ fn record_rejected_by_sink_is_not_reported_durable_and_leaves_gap() {
 #[test]
 fn duplicate_of_stored_record_is_reported_as_stored() {
     let mut ledger = ledger(BOTH);
-    drop(ledger.submit(granted(1), at(1)));
+    drop(ledger.submit(granted(1), timestamp(1)));
     for outlet in BOTH {
         ledger.arrived(2, *outlet);
     }
     // The first record of the chain is still in progress.
-    let (Submitted::Under { mut log, mut all }, _) = ledger.submit(granted(1), at(1)) else {
+    let (Submitted::Under { mut log, mut all }, _) = ledger.submit(granted(1), timestamp(1)) else {
         panic!("not known")
     };
-    assert!(told(&mut log) && told(&mut all));
+    assert!(is_acknowledged(&mut log) && is_acknowledged(&mut all));
 }
 
 #[test]
 fn the_same_fact_is_not_written_twice() {
     let mut ledger = ledger(&[Outlet::Log]);
-    let (_, written) = ledger.submit(granted(1), at(1));
+    let (_, written) = ledger.submit(granted(1), timestamp(1));
     assert_eq!(written.len(), 2);
-    let (again, written) = ledger.submit(granted(1), at(1));
+    let (again, written) = ledger.submit(granted(1), timestamp(1));
     let Submitted::Under { mut log, .. } = again else {
         panic!("not known")
     };
@@ -130,8 +134,8 @@ fn the_same_fact_is_not_written_twice() {
     for seq in [1, 2] {
         ledger.arrived(seq, Outlet::Log);
     }
-    assert!(told(&mut log));
-    let (later, written) = ledger.submit(granted(1), at(2));
+    assert!(is_acknowledged(&mut log));
+    let (later, written) = ledger.submit(granted(1), timestamp(2));
     assert!(matches!(later, Submitted::Done) && written.is_empty());
 }
 
@@ -140,12 +144,12 @@ fn full_ledger_rejects_records_without_gap_in_chain() {
     let mut ledger = ledger(BOTH);
     let mut lines = Vec::new();
     for number in 0..6_000 {
-        let (_, written) = ledger.submit(granted(number), at(0));
+        let (_, written) = ledger.submit(granted(number), timestamp(0));
         lines.extend(written.iter().map(|written| written.line.to_string()));
     }
     assert_eq!(lines.len(), BACKLOG);
     assert!(matches!(
-        ledger.submit(granted(9_000), at(0)).0,
+        ledger.submit(granted(9_000), timestamp(0)).0,
         Submitted::Full
     ));
     for seq in 1..=ledger.waiting() as u64 {
@@ -153,7 +157,7 @@ fn full_ledger_rejects_records_without_gap_in_chain() {
             ledger.arrived(seq, *outlet);
         }
     }
-    let (_, written) = ledger.submit(granted(9_001), at(0));
+    let (_, written) = ledger.submit(granted(9_001), timestamp(0));
     lines.extend(written.iter().map(|written| written.line.to_string()));
     let mut evidence = Evidence::default();
     evidence.log("log", &lines.join("\n"));
@@ -163,7 +167,7 @@ fn full_ledger_rejects_records_without_gap_in_chain() {
 
 fn connected(user: &str, number: i64) -> Record {
     let mut record = Record::about(
-        at(0),
+        timestamp(0),
         Action::SessionOpened,
         Decision::Allow,
         &format!("{user} {number}"),
@@ -178,16 +182,15 @@ fn connected(user: &str, number: i64) -> Record {
 fn connections_fill_half_of_the_backlog_and_leave_the_rest_to_other_records() {
     let mut ledger = ledger(BOTH);
     ledger.limit_connections(None);
-    let beyond =
-        (0..6_000).find_map(
-            |number| match ledger.submit(connected("alice", number), at(0)) {
-                (Submitted::Beyond(beyond), _) => Some(beyond),
-                _ => None,
-            },
-        );
+    let beyond = (0..6_000).find_map(|number| {
+        match ledger.submit(connected("alice", number), timestamp(0)) {
+            (Submitted::Beyond(beyond), _) => Some(beyond),
+            _ => None,
+        }
+    });
     assert_eq!(beyond, Some(Beyond::Backlog));
     assert_eq!(ledger.waiting(), CONNECTION_BACKLOG);
-    let (granted, written) = ledger.submit(granted(1), at(0));
+    let (granted, written) = ledger.submit(granted(1), timestamp(0));
     assert!(matches!(granted, Submitted::Under { .. }) && written.len() == 1);
 }
 
@@ -196,7 +199,7 @@ fn connections_beyond_the_quota_of_a_user_are_not_taken_and_those_of_others_are(
     let mut ledger = ledger(BOTH);
     ledger.limit_connections(NonZeroU32::new(5));
     let taken = |ledger: &mut Ledger, user: &str, number| {
-        let submitted = ledger.submit(connected(user, number), at(0)).0;
+        let submitted = ledger.submit(connected(user, number), timestamp(0)).0;
         match submitted {
             Submitted::Under { .. } => None,
             Submitted::Beyond(beyond) => Some(beyond),
@@ -224,9 +227,12 @@ fn records_that_are_far_apart_are_signed_themselves() {
             .map(|written| written.entry.link.signature.is_some())
             .collect()
     };
-    assert_eq!(signed(&ledger.submit(granted(0), at(0)).1), [true, false]);
-    assert_eq!(signed(&ledger.submit(granted(1), at(1)).1), [true]);
+    assert_eq!(
+        signed(&ledger.submit(granted(0), timestamp(0)).1),
+        [true, false]
+    );
+    assert_eq!(signed(&ledger.submit(granted(1), timestamp(1)).1), [true]);
     let mut soon = granted(2);
-    soon.time = at(1);
-    assert_eq!(signed(&ledger.submit(soon, at(1)).1), [false]);
+    soon.time = timestamp(1);
+    assert_eq!(signed(&ledger.submit(soon, timestamp(1)).1), [false]);
 }

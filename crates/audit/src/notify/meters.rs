@@ -9,21 +9,21 @@ use prometheus_client::registry::Registry;
 
 /// The label of the metrics: the route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Way {
+struct RouteLabels {
     route: String,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meters {
-    sent: Family<Way, Counter>,
-    failures: Family<Way, Counter>,
-    dropped: Family<Way, Counter>,
-    waiting: Family<Way, Gauge>,
+    sent: Family<RouteLabels, Counter>,
+    failures: Family<RouteLabels, Counter>,
+    dropped: Family<RouteLabels, Counter>,
+    waiting: Family<RouteLabels, Gauge>,
 }
 
 impl Meters {
-    pub(super) fn of(&self, route: &Route) -> RouteMeters {
-        let way = Way {
+    pub(super) fn route_meters(&self, route: &Route) -> RouteMeters {
+        let way = RouteLabels {
             route: route.name.clone(),
         };
         RouteMeters {
@@ -38,17 +38,18 @@ impl Meters {
         let registry = registry.sub_registry_with_prefix("oz_notifications");
         registry.register(
             "sent",
-            "Notifications that a server took, by route",
+            "Notifications that a server accepted, by route",
             self.sent.clone(),
         );
         registry.register(
             "failures",
-            "Attempts to notify that failed, by route",
+            "Failed attempts to notify, by route",
             self.failures.clone(),
         );
         registry.register(
             "dropped",
-            "Notifications that nobody gets: too many waited, the server was away for an hour, or does not take them",
+            "Dropped notifications: too many waited, the server was down for an hour, or does not \
+                accept them",
             self.dropped.clone(),
         );
         registry.register(

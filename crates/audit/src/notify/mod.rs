@@ -44,7 +44,7 @@ impl Notifier {
             {
                 bail!("invalid configuration: notifications.routes[{number}].url: {why}");
             }
-            let queue = Queue::new(meters.of(route));
+            let queue = Queue::new(meters.route_meters(route));
             let sender = Sender::new(route.clone(), secrets, queue.clone(), allowed.clone());
             tokio::spawn(sender.run());
             ways.push((route.clone(), queue));
@@ -77,7 +77,7 @@ impl Intake for Notifier {
             match body(route, &written.entry, &written.line) {
                 Ok(body) => queue.push(Message::new(&record.id, body)),
                 Err(error) => {
-                    tracing::error!(%error, route = route.name, "a notification cannot be written")
+                    tracing::error!(%error, route = route.name, "failed to write a notification")
                 }
             }
         }

@@ -73,7 +73,7 @@ impl Sender {
                     continue;
                 }
                 Attempt::Never(why) => {
-                    tracing::error!(route, id = message.id, "nobody gets a notification: {why}");
+                    tracing::error!(route, id = message.id, "dropped a notification: {why}");
                     self.queue.meters.failures.inc();
                     self.queue.meters.dropped.inc();
                     self.queue.remove(&message);
@@ -86,14 +86,14 @@ impl Sender {
                 tracing::error!(
                     route,
                     id = message.id,
-                    "nobody gets a notification that was tried for an hour: {why}"
+                    "dropped a notification after an hour of attempts: {why}"
                 );
                 self.queue.meters.dropped.inc();
                 self.queue.remove(&message);
             } else if pause == FIRST_PAUSE {
                 tracing::warn!(
                     route,
-                    "a server does not take notifications, which wait: {why}"
+                    "a server does not accept notifications, which wait: {why}"
                 );
             }
             tokio::time::sleep(asked.unwrap_or(pause)).await;
@@ -118,7 +118,7 @@ impl Sender {
             Ok::<_, String>(head)
         };
         match tokio::time::timeout(SERVER_TIMEOUT, asked).await {
-            Err(_) => Attempt::Later(format!("no answer within {SERVER_TIMEOUT:?}"), None),
+            Err(_) => Attempt::Later(format!("no response within {SERVER_TIMEOUT:?}"), None),
             Ok(Err(why)) => Attempt::Later(why, None),
             Ok(Ok(head)) => judged(head.status, &head.headers),
         }
@@ -151,7 +151,7 @@ impl Sender {
 }
 
 fn judged(status: StatusCode, headers: &HeaderMap) -> Attempt {
-    let why = format!("the server answers {status}");
+    let why = format!("the server responded {status}");
     match status {
         _ if status.is_success() => Attempt::Taken,
         StatusCode::BAD_REQUEST

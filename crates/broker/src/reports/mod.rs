@@ -1,13 +1,12 @@
-//! The queue of events to write: the latest events of each run, for at most two seconds, since each run is written at
-//! most once in that time. The queue is bounded in runs and in bytes. It is lost when the process is killed; the next
-//! report of the run contains the events again, since each report is complete.
+//! The queue of reports to write: the latest events of each run, or the sum of its counts, for at most two seconds, since
+//! each run is written at most once in that time. The queue is bounded in runs and in bytes. It is lost when the process
+//! is killed; the next report of events contains them again, since each such report is complete.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::Refused;
 use crate::metrics::Metrics;
-use crate::write::{Outcome, RunName, Write};
+use crate::write::{Outcome, Payload, RunName, Write};
 
 /// The minimum time between two writes to one run.
 const EVERY: Duration = Duration::from_secs(2);
@@ -32,15 +31,14 @@ const BYTES: usize = 4 << 20;
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(2_800);
 
 /// The queue.
-#[derive(Default)]
-struct Waiting {
-    runs: HashMap<RunName, Entry>,
+struct Waiting<P> {
+    runs: HashMap<RunName, Entry<P>>,
     bytes: usize,
 }
 
-struct Entry {
-    /// The events to write, if there are any.
-    events: Option<Box<RawValue>>,
+struct Entry<P> {
+    /// The report to write, if there is one.
+    payload: Option<P>,
     /// The earliest time of the next write.
     next: Instant,
     under_way: bool,
@@ -48,63 +46,72 @@ struct Entry {
 }
 
 /// The queue of reports, which coalesces and writes them.
-pub(crate) struct Reports<W> {
-    waiting: Mutex<Waiting>,
+pub(crate) struct Reports<W: Write> {
+    waiting: Mutex<Waiting<W::Payload>>,
     changed: Notify,
     writer: Arc<W>,
     metrics: Metrics,
+    /// Counts the outcomes of writes.
+    count: fn(&Metrics, &'static str),
 }
 
 impl<W: Write> Reports<W> {
-    pub(crate) fn new(writer: W, metrics: Metrics) -> Self {
+    pub(crate) fn new(writer: W, metrics: Metrics, count: fn(&Metrics, &'static str)) -> Self {
+        let waiting = Waiting {
+            runs: HashMap::new(),
+            bytes: 0,
+        };
         Self {
-            waiting: Mutex::default(),
+            waiting: Mutex::new(waiting),
             changed: Notify::new(),
             writer: Arc::new(writer),
             metrics,
+            count,
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn wrote(&self, outcome: &'static str) {
+        (self.count)(&self.metrics, outcome);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting<W::Payload>> {
         self.waiting.lock()
     }
 
-    /// Queues the events of a run; they replace the events of this run that are queued.
-    pub(crate) fn put(&self, run: &RunName, events: Box<RawValue>) -> Result<(), Refused> {
+    /// Queues a report of a run, after the report of this run that is queued.
+    pub(crate) fn put(&self, run: &RunName, payload: W::Payload) -> Result<(), Refused> {
         let mut waiting = self.waiting();
-        let added = events.get().len();
         let entry = waiting.runs.get(run);
-        let replaced = entry.and_then(|entry| entry.events.as_ref());
-        let replaced = replaced.map_or(0, |events| events.get().len());
-        let bytes = waiting.bytes - replaced + added;
+        let earlier = entry.and_then(|entry| entry.payload.as_ref());
+        let replaced = earlier.map_or(0, Payload::bytes);
+        let bytes = waiting.bytes - replaced + payload.bytes_after(earlier);
         let known = entry.is_some();
         if bytes > BYTES || (!known && waiting.runs.len() >= RUNS) {
-            self.metrics.wrote("refused");
+            self.wrote("refused");
             return Err(Refused::busy("too many reports wait to be written"));
         }
-        waiting.bytes = bytes;
-        match waiting.runs.get_mut(run) {
-            Some(entry) => {
-                if entry.events.replace(events).is_some() {
-                    self.metrics.wrote("replaced");
-                }
+        let entry = waiting.runs.entry(run.clone()).or_insert_with(|| Entry {
+            payload: None,
+            next: Instant::now(),
+            under_way: false,
+            failures: 0,
+        });
+        let payload = match entry.payload.take() {
+            Some(earlier) => {
+                self.wrote("replaced");
+                earlier.followed_by(payload)
             }
-            None => {
-                let entry = Entry {
-                    events: Some(events),
-                    next: Instant::now(),
-                    under_way: false,
-                    failures: 0,
-                };
-                waiting.runs.insert(run.clone(), entry);
-            }
-        }
+            None => payload,
+        };
+        let added = payload.bytes();
+        entry.payload = Some(payload);
+        waiting.bytes = waiting.bytes - replaced + added;
         drop(waiting);
         self.changed.notify_one();
         Ok(())
     }
 
-    /// Writes events until `stop`, and then the rest of the queue.
+    /// Writes reports until `stop`, and then the rest of the queue.
     pub(crate) async fn run(&self, stop: CancellationToken) {
         let over = async {
             stop.cancelled().await;
@@ -127,14 +134,14 @@ impl<W: Write> Reports<W> {
                 () = due => {}
                 () = self.changed.notified() => {}
                 Some(ended) = writes.join_next() => {
-                    if let Ok((run, outcome, events)) = ended {
-                        self.ended(run, outcome, events);
+                    if let Ok((run, outcome, payload)) = ended {
+                        self.ended(run, outcome, payload);
                     }
                 }
                 () = stop.cancelled(), if !stop.is_cancelled() => {}
                 () = &mut over => {
-                    let lost = self.waiting().runs.values().filter(|it| it.events.is_some()).count();
-                    tracing::warn!(lost, "reports were not written before the end");
+                    let lost = self.waiting().runs.values().filter(|it| it.payload.is_some()).count();
+                    tracing::warn!(lost, "reports were not written before the shutdown");
                     return;
                 }
             }
@@ -142,13 +149,13 @@ impl<W: Write> Reports<W> {
     }
 
     /// Starts the writes that are due, and returns the time of the next one. Removes idle runs.
-    fn begin(&self, writes: &mut JoinSet<(RunName, Outcome, Box<RawValue>)>) -> Option<Instant> {
+    fn begin(&self, writes: &mut JoinSet<(RunName, Outcome, W::Payload)>) -> Option<Instant> {
         let now = Instant::now();
         let mut waiting = self.waiting();
         let waiting = &mut *waiting;
         waiting
             .runs
-            .retain(|_, it| it.events.is_some() || it.under_way || it.next > now);
+            .retain(|_, it| it.payload.is_some() || it.under_way || it.next > now);
         let mut next: Option<Instant> = None;
         for (run, entry) in &mut waiting.runs {
             if entry.under_way {
@@ -162,29 +169,29 @@ impl<W: Write> Reports<W> {
                 }
                 continue;
             }
-            let Some(events) = entry.events.take() else {
+            let Some(payload) = entry.payload.take() else {
                 continue;
             };
-            waiting.bytes -= events.get().len();
+            waiting.bytes -= payload.bytes();
             entry.under_way = true;
             entry.next = now + EVERY;
             let (writer, run) = (Arc::clone(&self.writer), run.clone());
             writes.spawn(async move {
-                let outcome = writer.write(&run, &events).await;
-                (run, outcome, events)
+                let outcome = writer.write(&run, &payload).await;
+                (run, outcome, payload)
             });
         }
         next
     }
 
-    fn ended(&self, run: RunName, outcome: Outcome, events: Box<RawValue>) {
-        self.metrics.wrote(match outcome {
+    fn ended(&self, run: RunName, outcome: Outcome, payload: W::Payload) {
+        self.wrote(match outcome {
             Outcome::Written => "written",
             Outcome::Lost => "lost",
             Outcome::Failed => "failed",
         });
         let mut waiting = self.waiting();
-        let fits = waiting.bytes + events.get().len() <= BYTES;
+        let waiting = &mut *waiting;
         let Some(entry) = waiting.runs.get_mut(&run) else {
             return;
         };
@@ -196,11 +203,17 @@ impl<W: Write> Reports<W> {
         entry.failures += 1;
         let pause = EVERY * 2_u32.saturating_pow(entry.failures.min(8));
         entry.next = Instant::now() + pause.min(LONGEST_PAUSE);
-        // Newer events replace these.
-        if entry.events.is_none() && entry.failures < TRIES && fits {
-            let added = events.get().len();
-            entry.events = Some(events);
-            waiting.bytes += added;
+        let later = entry.payload.as_ref();
+        let replaced = later.map_or(0, Payload::bytes);
+        let most = later.map_or(payload.bytes(), |later| later.bytes_after(Some(&payload)));
+        let fits = waiting.bytes - replaced + most <= BYTES;
+        if entry.failures < TRIES && fits {
+            let payload = match entry.payload.take() {
+                Some(later) => payload.followed_by(later),
+                None => payload,
+            };
+            waiting.bytes = waiting.bytes - replaced + payload.bytes();
+            entry.payload = Some(payload);
         }
     }
 }

@@ -1,4 +1,5 @@
 use prometheus_client::registry::Registry;
+use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -12,7 +13,9 @@ struct Journal {
 }
 
 impl Write for Arc<Journal> {
-    async fn write(&self, run: &RunName, events: &RawValue) -> Outcome {
+    type Payload = Box<RawValue>;
+
+    async fn write(&self, run: &RunName, events: &Box<RawValue>) -> Outcome {
         let began = Instant::now();
         self.open.acquire().await.unwrap().forget();
         let entry = (run.uid.clone(), events.get().to_owned(), began);
@@ -36,7 +39,7 @@ impl World {
             open: Semaphore::new(places),
         });
         let metrics = Metrics::new(&mut Registry::default());
-        let reports = Arc::new(Reports::new(Arc::clone(&journal), metrics));
+        let reports = Arc::new(Reports::new(Arc::clone(&journal), metrics, Metrics::wrote));
         let stop = CancellationToken::new();
         let (this, until) = (Arc::clone(&reports), stop.clone());
         let running = tokio::spawn(async move { this.run(until).await });

@@ -72,7 +72,7 @@ impl Case {
         until: Instant,
     ) -> Option<Result<bool, CelError>> {
         let when = self.when.as_deref()?;
-        let asked = Asked::of(&self.situation, expressions, until);
+        let asked = EvaluationContext::new(&self.situation, expressions, until);
         Some(asked.and_then(|asked| asked.holds(when, None)))
     }
 
@@ -88,7 +88,7 @@ impl Case {
         if too_many(self.policies.len()).is_some() {
             return self.failed(when, "there are too many");
         }
-        match Asked::of(&self.situation, expressions, until) {
+        match EvaluationContext::new(&self.situation, expressions, until) {
             Err(why) => self.failed(when, &why.to_string()),
             Ok(asked) => self.combined(when, |policy| {
                 let zone = policy.spec.time_zone.as_deref();
@@ -99,15 +99,15 @@ impl Case {
 }
 
 /// The situation, as expressions see it.
-struct Asked<'a> {
+struct EvaluationContext<'a> {
     now: Timestamp,
     variables: Vec<(&'static str, Value)>,
     expressions: &'a Expressions,
     until: Instant,
 }
 
-impl<'a> Asked<'a> {
-    fn of(
+impl<'a> EvaluationContext<'a> {
+    fn new(
         situation: &Situation,
         expressions: &'a Expressions,
         until: Instant,
@@ -124,7 +124,7 @@ impl<'a> Asked<'a> {
         if Instant::now() >= self.until {
             return Err(CelError::TimeIsUp);
         }
-        let expression = self.expressions.of(text, compile);
+        let expression = self.expressions.get_or_compile(text, compile);
         let expression = expression.as_ref().as_ref().map_err(Clone::clone)?;
         let now = time::instant(self.now, time::zone(zone)?)?;
         let mine = self.variables.iter();

@@ -58,7 +58,7 @@ fn situation() -> Situation {
         request: "earlier".into(),
         until: "2026-01-02T18:00:00Z".parse().unwrap(),
     };
-    Situation::of(now, &requester, &request.view(), Some(&template))
+    Situation::from_request(now, &requester, &request.view(), Some(&template))
         .in_namespace(&labels)
         .having(vec![grant])
 }
@@ -170,7 +170,7 @@ fn a_policy_sees_who_asks_for_what_and_when() {
 fn a_policy_that_cannot_be_evaluated_refuses_and_names_itself() {
     for (text, why) in [
         ("template.labels['team'] == 'shop'", "No such key"),
-        ("request.duration", "no true or false"),
+        ("request.duration", "does not return true or false"),
         ("1 / 0 == 1", ""),
         ("active[7].pod == 'x'", "Index out of bounds"),
         ("nobody == 'x'", "no variable nobody"),

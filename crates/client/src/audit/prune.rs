@@ -32,7 +32,7 @@ pub enum PruneError {
     Unwritten(serde_json::Error),
     /// The API server does not accept the order.
     #[error(
-        "failed to leave the order in ConfigMap {namespace}/{}: {error}",
+        "failed to write the order to ConfigMap {namespace}/{}: {error}",
         AUDIT_PRUNE
     )]
     NotLeft {
@@ -59,7 +59,7 @@ impl From<PruneError> for Failure {
         match error {
             PruneError::Cluster(failure) => failure,
             PruneError::Pending => Self::new(error.to_string())
-                .next("look into its log; the order stays until it is done"),
+                .next("check its log; the order stays until it is carried out"),
             error => Self::new(error.to_string()),
         }
     }

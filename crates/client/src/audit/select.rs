@@ -60,7 +60,7 @@ pub fn export(entries: &[Entry]) -> String {
     entries.sort_by_key(|entry| (&entry.link.writer, entry.link.seq));
     let lines = entries
         .into_iter()
-        .map(|entry| format!("{}\n", entry.value()));
+        .map(|entry| format!("{}\n", entry.written_value()));
     lines.collect()
 }
 

@@ -25,7 +25,7 @@ pub enum Tailed<'a> {
     Record(&'a Entry),
     /// The API server does not answer at the moment, and is asked again.
     Interrupted(&'a Failure),
-    /// The API server answers again.
+    /// The API server responds again.
     Resumed,
 }
 

@@ -30,8 +30,9 @@ impl From<VerifyError> for Failure {
     fn from(error: VerifyError) -> Self {
         let failure = Self::new(error.to_string());
         match error {
-            VerifyError::NoKey => failure
-                .next("`ozctl audit keys` prints what the cluster publishes; keep it outside"),
+            VerifyError::NoKey => failure.next(
+                "`ozctl audit keys` prints the published keys; keep them outside the cluster",
+            ),
             VerifyError::Key(_) => failure,
         }
     }

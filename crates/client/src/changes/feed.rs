@@ -9,7 +9,7 @@ use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Resource, ResourceExt};
 use tokio::time::Instant;
 
-use super::{Change, Standing, Watched};
+use super::{Change, ObjectSummary, Watched};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 use crate::request::Retry;
@@ -21,7 +21,7 @@ const WATCH_AGAIN: Duration = Duration::from_millis(200);
 pub struct Feed<K> {
     api: Api<K>,
     version: String,
-    known: BTreeMap<(Option<String>, String), (Option<String>, Standing)>,
+    known: BTreeMap<(Option<String>, String), (Option<String>, ObjectSummary)>,
 }
 
 /// The reason why a feed ended.
@@ -109,7 +109,7 @@ impl<K: Watched> Feed<K> {
             .await
             .map_err(|stop| match stop {
                 Stop::Failed(failure) => failure,
-                Stop::Enough => Failure::new("nobody was told, and it was enough"),
+                Stop::Enough => Failure::new("the feed stopped without a receiver"),
             })?;
         Ok(feed)
     }
@@ -204,7 +204,7 @@ impl<K: Watched> Feed<K> {
         let (key, uid) = (key(object), object.uid());
         let standing = object.standing(Timestamp::now());
         // An object that was created again under its name is a different object.
-        let is_other = |known: &(Option<String>, Standing)| known.0 != uid;
+        let is_other = |known: &(Option<String>, ObjectSummary)| known.0 != uid;
         if self.known.get(&key).is_some_and(is_other) {
             self.gone(&key, told)?;
         }
@@ -233,7 +233,7 @@ fn key<K: Resource>(object: &K) -> (Option<String>, String) {
 
 fn tell<K: Watched>(
     (namespace, name): (Option<String>, String),
-    standing: Standing,
+    standing: ObjectSummary,
     deleted: bool,
     told: OnChange<'_>,
 ) -> Result<(), Stop> {

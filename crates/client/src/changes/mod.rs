@@ -18,12 +18,12 @@ pub use self::feed::{Feed, Link, OnChange, OnLink, Stop};
 /// The part of an object that a user sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Standing {
+pub struct ObjectSummary {
     /// The requester, the approver or the user under review.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub who: Option<String>,
+    pub user: Option<String>,
     /// The subject of the object.
-    pub what: String,
+    pub subject: String,
     /// The phase.
     pub phase: String,
     /// The reason, in the words of the user or component that gave it.
@@ -47,7 +47,7 @@ pub struct Change {
     pub name: String,
     /// The current state; the last state, if the object was deleted.
     #[serde(flatten)]
-    pub standing: Standing,
+    pub standing: ObjectSummary,
     /// True if the object was deleted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
@@ -58,5 +58,5 @@ pub trait Watched:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
     /// Returns the part of the object that a user sees.
-    fn standing(&self, now: Timestamp) -> Standing;
+    fn standing(&self, now: Timestamp) -> ObjectSummary;
 }

@@ -8,22 +8,22 @@ use oz_api::{
 use oz_core::access::lock;
 use oz_core::kinds::AccessRequest;
 
-use super::{Standing, Watched};
+use super::{ObjectSummary, Watched};
 use crate::request::{self, Ask, user};
 use crate::reviews;
 
 /// Returns the part of a request that a user sees.
-fn of_request<R: AccessRequest>(request: &R) -> Standing {
+fn of_request<R: AccessRequest>(request: &R) -> ObjectSummary {
     let status = request::status(request);
-    let ask = Ask::of(request);
+    let ask = Ask::from_request(request);
     let ended = status.ending.as_ref().map(|ending| match &ending.detail {
         Some(detail) => format!("{}: {detail}", ending.reason),
         None => ending.reason.to_string(),
     });
     let emergency = if ask.emergency { ", an emergency" } else { "" };
-    Standing {
-        who: user(request),
-        what: format!("{} by template {}{emergency}", R::PURPOSE, ask.template),
+    ObjectSummary {
+        user: user(request),
+        subject: format!("{} by template {}{emergency}", R::PURPOSE, ask.template),
         phase: match &status.approval {
             Some(_) if !status.phase.is_granted() && !status.phase.is_terminal() => {
                 "Waiting for approval".to_owned()
@@ -36,13 +36,13 @@ fn of_request<R: AccessRequest>(request: &R) -> Standing {
 }
 
 impl Watched for ExecAccessRequest {
-    fn standing(&self, _: Timestamp) -> Standing {
+    fn standing(&self, _: Timestamp) -> ObjectSummary {
         of_request(self)
     }
 }
 
 impl Watched for PodAccessRequest {
-    fn standing(&self, _: Timestamp) -> Standing {
+    fn standing(&self, _: Timestamp) -> ObjectSummary {
         of_request(self)
     }
 }
@@ -53,11 +53,11 @@ fn annotation<K: Resource>(object: &K, name: &str) -> Option<String> {
 }
 
 impl Watched for AccessRequestApproval {
-    fn standing(&self, _: Timestamp) -> Standing {
+    fn standing(&self, _: Timestamp) -> ObjectSummary {
         let about = &self.spec.access_request_ref;
-        Standing {
-            who: annotation(self, labels::REQUESTED_BY),
-            what: format!("{} {}", about.kind, about.name),
+        ObjectSummary {
+            user: annotation(self, labels::REQUESTED_BY),
+            subject: format!("{} {}", about.kind, about.name),
             phase: if self.spec.approval {
                 "Approved"
             } else {
@@ -71,7 +71,7 @@ impl Watched for AccessRequestApproval {
 }
 
 impl Watched for AccessReview {
-    fn standing(&self, now: Timestamp) -> Standing {
+    fn standing(&self, now: Timestamp) -> ObjectSummary {
         let spec = &self.spec;
         let open = (!spec.is_written()).then_some(spec.due_at);
         let what = match (
@@ -96,9 +96,9 @@ impl Watched for AccessReview {
         let written = annotation(self, labels::REVIEWED_BY);
         let asked = Some(spec.requester.user.clone()).filter(|user| !user.is_empty());
         let emergency = Some(spec.emergency.clone()).filter(|reason| !reason.is_empty());
-        Standing {
-            who: written.or(asked),
-            what,
+        ObjectSummary {
+            user: written.or(asked),
+            subject: what,
             phase,
             reason: spec.reason.clone().or(emergency),
             until: open,
@@ -107,10 +107,10 @@ impl Watched for AccessReview {
 }
 
 impl Watched for AccessLock {
-    fn standing(&self, now: Timestamp) -> Standing {
-        Standing {
-            who: None,
-            what: lock::target(&self.spec.target),
+    fn standing(&self, now: Timestamp) -> ObjectSummary {
+        ObjectSummary {
+            user: None,
+            subject: lock::target(&self.spec.target),
             phase: if lock::holds(self, now) {
                 "Locked"
             } else {

@@ -77,7 +77,7 @@ impl Function {
     /// Returns the function that a composite calls for the children of a parent. `namespaces` are those of Rego
     /// policies.
     #[must_use]
-    pub fn of(composite: &Declaration, namespaces: &[String]) -> Option<Self> {
+    pub fn from_declaration(composite: &Declaration, namespaces: &[String]) -> Option<Self> {
         let composite = match composite {
             Declaration::CompositeController(one) => one,
             Declaration::RegoController(one) => {
@@ -88,7 +88,7 @@ impl Function {
         let hooks = composite.spec.hooks.as_ref()?;
         let url = address(hooks.sync.as_ref()?.webhook.as_ref()?)?;
         let namespaces = of_policies(composite, namespaces);
-        Some(match InProcess::of(&url, &namespaces) {
+        Some(match InProcess::from_url_in(&url, &namespaces) {
             Some(policy) => Self::Policy(policy),
             None => Self::Http(url),
         })
@@ -122,7 +122,7 @@ fn of_policies(composite: &CompositeController, known: &[String]) -> Vec<String>
     let hooks = composite.spec.hooks.iter();
     let hooks = hooks.flat_map(|hooks| hooks.sync.iter().chain(&hooks.finalize));
     let urls = hooks.filter_map(|hook| address(hook.webhook.as_ref()?));
-    let policies = urls.filter_map(|url| InProcess::at(&url));
+    let policies = urls.filter_map(|url| InProcess::from_url(&url));
     for policy in policies.filter(|_| has_policy) {
         namespaces.extend(policy.modules.namespace().map(ToOwned::to_owned));
     }
@@ -218,7 +218,7 @@ pub async fn list(
     };
     let (events, of_composites) = (&events, &of_composites);
     let listed = composites.into_iter().map(async |composite| Listed {
-        function: Function::of(&composite, namespaces),
+        function: Function::from_declaration(&composite, namespaces),
         parents: count(cluster, &composite).await,
         trouble: trouble(&composite, events, of_composites),
         composite,

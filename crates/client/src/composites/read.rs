@@ -104,7 +104,7 @@ async fn composites(cluster: &Cluster, named: &[String]) -> Result<Vec<Composite
         let each = named.iter().map(async |name| {
             let found = cluster.answer(api.get(names::checked(name)?)).await;
             found.map_err(|failure| match failure.is_not_found() {
-                true => failure.next("`ozctl composites` lists those that are there"),
+                true => failure.next("`ozctl composites` lists the existing composites"),
                 false => failure,
             })
         });

@@ -25,7 +25,7 @@ pub(super) async fn audit_keys(cluster: &Cluster, oz: &str) -> Result<Finding> {
 /// Judges the keys. `gone` means that the Secret does not exist.
 fn judge(oz: &str, keys: &Keys, gone: bool) -> Finding {
     let again = format!(
-        "the operator makes it again within seconds: see that it runs: {}",
+        "the operator creates it again within seconds: check that it runs: {}",
         logs(oz, "operator")
     );
     if gone {
@@ -45,13 +45,13 @@ fn judge(oz: &str, keys: &Keys, gone: bool) -> Finding {
     }
     let lost = keys.lost.iter().map(|(writer, key)| {
         let (writer, key) = (printable::line(writer), printable::line(key));
-        format!("{writer} signed last with key {key}")
+        format!("{writer} last signed with key {key}")
     });
     let lost: Vec<String> = lost.collect();
     CHECK.wrong(
         format!("{}, which is not published", lost.join(", ")),
-        "a writer that runs takes the published key up within a minute; what a lost key signed is verified with \
-         the copy that was kept of its public part: ozctl audit verify --key FILE",
+        "a running writer loads the published key within a minute; to verify signatures of a lost \
+         key, use the kept copy of its public key: ozctl audit verify --key FILE",
     )
 }
 
@@ -78,6 +78,6 @@ mod tests {
         assert_eq!(good, Verdict::Good);
         keys.lost
             .push(("oz-webhook.0".to_owned(), "abc".to_owned()));
-        assert!(wrong(&keys, false).contains("oz-webhook.0 signed last with key abc"));
+        assert!(wrong(&keys, false).contains("oz-webhook.0 last signed with key abc"));
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn api_server(cluster: &Cluster) -> Vec<Finding> {
     let version = match cluster.answer(cluster.client.apiserver_version()).await {
         Ok(version) => version.git_version,
         Err(failure) => {
-            let fix = failure.next_step().unwrap_or("look at your kubeconfig");
+            let fix = failure.next_step().unwrap_or("check your kubeconfig");
             return vec![CHECK.wrong(failure.message(), fix)];
         }
     };
@@ -42,7 +42,7 @@ pub(super) async fn api_server(cluster: &Cluster) -> Vec<Finding> {
 async fn clock(cluster: &Cluster) -> Result<Finding> {
     let clocks = cluster.clocks().await?;
     Ok(match clocks.server {
-        None => Check::Clock.unknown("the API server does not tell its time"),
+        None => Check::Clock.unknown("the API server sends no time"),
         Some(date) => judge_clock(clocks.before, clocks.after, date),
     })
 }
@@ -61,7 +61,7 @@ fn judge_clock(before: Timestamp, after: Timestamp, date: Timestamp) -> Finding 
         };
         return Check::Clock.wrong(
             format!("yours is {}s {side} the API server's", off.as_secs()),
-            "set it by NTP; until then the remaining time of kept access is shown wrong",
+            "correct it with NTP; until then the remaining time of access is shown wrong",
         );
     }
     Check::Clock.good("yours agrees with the API server's")
@@ -76,7 +76,7 @@ pub(super) async fn kinds(cluster: &Cluster) -> Result<Finding> {
     let there: Vec<String> = match cluster.answer(listed).await {
         Ok(list) => list.resources.into_iter().map(|one| one.kind).collect(),
         Err(failure) if failure.is_unknown_kind() || failure.is_not_found() => {
-            return Ok(CHECK.wrong(format!("{version} is not there"), fix));
+            return Ok(CHECK.wrong(format!("{version} is not installed"), fix));
         }
         Err(failure) => return Err(failure),
     };
@@ -85,8 +85,8 @@ pub(super) async fn kinds(cluster: &Cluster) -> Result<Finding> {
         .map(|crd| crd.spec.names.kind);
     let missing: Vec<String> = wanted.filter(|kind| !there.contains(kind)).collect();
     Ok(match missing.is_empty() {
-        true => CHECK.good(format!("{version} is there")),
-        false => CHECK.wrong(format!("{} are not there", missing.join(", ")), fix),
+        true => CHECK.good(format!("{version} is installed")),
+        false => CHECK.wrong(format!("{} are not installed", missing.join(", ")), fix),
     })
 }
 
@@ -146,7 +146,10 @@ pub(super) async fn rights(cluster: &Cluster) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        let text = format!("you may see templates, ask and give back in namespace {namespace}");
+        let text = format!(
+            "you may read templates, request and revoke access in namespace \
+            {namespace}"
+        );
         findings.push(CHECK.good(text));
     }
     findings
@@ -169,10 +172,10 @@ pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Result<Finding> {
     let api = cluster.api::<ExecAccessRequest>();
     let finding = match cluster.answer(api.create(&parameters, &request)).await {
         Ok(request) if request.annotations().contains_key(labels::REQUESTER) => {
-            CHECK.good("it stamps requests with who asks")
+            CHECK.good("it stamps requests with their requester")
         }
         Ok(_) => CHECK.wrong(
-            "requests are not stamped, so none is ever granted: the webhook is not in their path",
+            "requests are not stamped, so none is ever granted: the webhook is not called",
             format!(
                 "start oz-webhook; it registers itself. See its log if it runs: {}",
                 logs(oz, "webhook")
@@ -184,8 +187,8 @@ pub(super) async fn stamp(cluster: &Cluster, oz: &str) -> Result<Finding> {
         Err(failure) => CHECK.wrong(
             failure.message(),
             format!(
-                "see that oz-webhook runs and that the API server reaches it: kubectl get pods -n \
-                 {oz}; {}",
+                "check that oz-webhook runs and that the API server can reach it: kubectl get pods \
+                 -n {oz}; {}",
                 logs(oz, "webhook")
             ),
         ),
@@ -212,7 +215,7 @@ pub(super) async fn templates(cluster: &Cluster) -> Result<Finding> {
         (_, false) => CHECK.wrong(
             format!("some in {namespace} cannot be used: {}", unfit.join("; ")),
             format!(
-                "correct what each says: kubectl edit -n {namespace} {}",
+                "correct the cause of each: kubectl edit -n {namespace} {}",
                 names.join(" ")
             ),
         ),
@@ -229,7 +232,7 @@ async fn unfit<T: AccessTemplate>(cluster: &Cluster) -> Result<(usize, Vec<(Stri
     let mut unfit = Vec::new();
     for template in &templates {
         let why = match template.status() {
-            None => "was never looked at by the operator".to_owned(),
+            None => "was never reconciled by the operator".to_owned(),
             Some(status) if !status.ready => why(status),
             Some(_) => continue,
         };
@@ -255,13 +258,13 @@ pub(super) async fn unreadable(cluster: &Cluster) -> Option<Finding> {
     (!names.is_empty()).then(|| {
         Check::Unreadable.wrong(
             format!(
-                "some objects in {} cannot be read and are treated as gone: {}",
+                "some objects in {} cannot be read and are treated as deleted: {}",
                 cluster.namespace,
                 names.join(", ")
             ),
             format!(
-                "see why, and correct or delete them: kubectl get events -n {} --field-selector \
-                 reason=Unreadable",
+                "find the cause, and correct or delete them: kubectl get events -n {} \
+                 --field-selector reason=Unreadable",
                 cluster.namespace
             ),
         )

@@ -28,7 +28,7 @@ pub(super) async fn composites(site: &Site<'_>) -> Vec<Finding> {
     let is_metacontroller = |one: &Declaration| matches!(one, Declaration::CompositeController(_));
     if found.composites.iter().any(is_metacontroller) {
         let names = site.config.iter();
-        let names = names.flat_map(|config| &config.composites.adopt_as_original);
+        let names = names.flat_map(|config| &config.composites.adopt_all_matching);
         findings.extend(adopting(names));
         let others = others(site.cluster).await;
         findings.extend(others.transpose().map(|others| CHECK.concluded(others)));
@@ -42,12 +42,12 @@ fn adopting<'a>(names: impl Iterator<Item = &'a String>) -> Option<Finding> {
     (!names.is_empty()).then(|| {
         CHECK.wrong(
             format!(
-                "parents of {} adopt whatever their selector matches: who may create one can have objects of others \
-                 deleted",
+                "parents of {} adopt all objects that their selector matches: users who may create \
+                 a parent can have objects of others deleted",
                 names.join(", ")
             ),
-            "take them out of composites.adoptAsOriginal in oz's values, once what they are to adopt has the label \
-             controller-uid",
+            "remove them from composites.adoptAllMatching in oz's values, when the objects to adopt \
+             have the label controller-uid",
         )
     })
 }
@@ -68,23 +68,21 @@ fn judge(all: &[Declaration]) -> Result<Finding> {
         }
     }
     if !wrong.is_empty() {
-        let fix = format!(
-            "do what each says, or correct it: {}",
-            commands.join(" && ")
-        );
+        let fix = format!("correct the cause of each: {}", commands.join(" && "));
         return Ok(CHECK.wrong(wrong.join("; "), fix));
     }
     if !silent.is_empty() {
         let text = format!(
-            "nobody has said anything of {}: oz does not run composites here (composites.enabled) or not these \
-             (composites.selector), or their definition keeps no conditions; `ozctl composites` shows their events",
+            "{} have no conditions: oz does not run composites here (composites.enabled) or not \
+             these (composites.selector), or their definition has no conditions; `ozctl \
+             composites` shows their events",
             silent.join(", ")
         );
         return Ok(CHECK.unknown(text));
     }
     let text = match all.len() {
         0 => "there are none".to_owned(),
-        count => format!("all {count} do what they declare"),
+        count => format!("all {count} are accepted and run"),
     };
     Ok(CHECK.good(text))
 }
@@ -126,7 +124,7 @@ async fn others(cluster: &Cluster) -> Result<Option<Finding>> {
                 "MetaController runs as well, and both write the same children: {}",
                 running.join(", ")
             ),
-            "scale it to 0, or let each run its own: composites.selector in oz's values, \
+            "scale it to 0, or separate them: composites.selector in oz's values, \
              --target-label-selector there",
         )
     }))
@@ -177,7 +175,7 @@ mod tests {
         let bad = composite("bad", &conditions);
         assert_eq!(
             judge(std::slice::from_ref(&good)).unwrap(),
-            CHECK.good("all 1 do what they declare")
+            CHECK.good("all 1 are accepted and run")
         );
         let found = judge(&[good.clone(), bad]).unwrap();
         let (text, Verdict::Wrong { fix }) = (found.message, found.verdict) else {
@@ -209,7 +207,7 @@ mod tests {
             panic!("it is a finding");
         };
         assert!(text.contains("fleets, crews"), "{text}");
-        assert!(fix.contains("composites.adoptAsOriginal"), "{fix}");
+        assert!(fix.contains("composites.adoptAllMatching"), "{fix}");
         assert_eq!(adopting([].iter()), None);
     }
 

@@ -61,7 +61,7 @@ fn valid(oz: &str, found: &Found) -> Finding {
     let (name, note) = match &found.source {
         Source::ConfigMap(name) => (name, String::new()),
         Source::ConfigMapAlone { name, why } => {
-            let note = format!("; the values that flags set instead are not known: {why}");
+            let note = format!("; the values that flags set instead are unknown: {why}");
             (name, note)
         }
         Source::Deployment(name) => {
@@ -69,7 +69,7 @@ fn valid(oz: &str, found: &Found) -> Finding {
                 format!("it is in the flags of Deployment {name}, which mounts no ConfigMap");
             return judged(found, &text, &format!("correct --set in Deployment {name}"));
         }
-        Source::Given | Source::Defaults(_) => return CHECK.unknown("it is not known"),
+        Source::Given | Source::Defaults(_) => return CHECK.unknown("it is unknown"),
     };
     let map = name.rsplit_once('/').map_or(name.as_str(), |(_, map)| map);
     let object = Object::in_namespace("ConfigMap", oz, map);
@@ -113,7 +113,7 @@ async fn pods(site: &Site<'_>) -> Result<Vec<Process>> {
 /// Returns the process in a pod, if it is a running one of a component with a configuration.
 fn process(pod: &Pod) -> Option<Process> {
     let of_pod = operator::component(&pod.metadata)?;
-    let component = Component::named(of_pod)?;
+    let component = Component::from_name(of_pod)?;
     let status = pod.status.as_ref()?;
     let is_running = status.phase.as_deref() == Some("Running");
     if !is_running || pod.metadata.deletion_timestamp.is_some() {
@@ -276,7 +276,7 @@ mod tests {
                 false,
                 "gate.maxSessions",
             ),
-            (alone, Some(""), &[], true, "not known: alice may not"),
+            (alone, Some(""), &[], true, "unknown: alice may not"),
             (deployment.clone(), None, &[], true, "mounts no ConfigMap"),
             (deployment, None, &["gate.max=1"], false, "gate.max"),
         ];

@@ -49,6 +49,8 @@ pub enum Check {
     Composites,
     /// Harness runs can begin.
     HarnessRuns,
+    /// Brokers can lend credentials by the broker policies.
+    BrokerPolicies,
     /// The versions here and there are the same.
     Versions,
     /// Rights to pods without oz.
@@ -81,6 +83,7 @@ impl Check {
             Self::SigningKeys => "signing keys",
             Self::Composites => "composites",
             Self::HarnessRuns => "harness runs",
+            Self::BrokerPolicies => "broker policies",
             Self::Versions => "versions",
             Self::StandingRights => "standing rights",
             Self::WaitingWindows => "waiting windows",
@@ -168,7 +171,7 @@ pub enum Verdict {
     Good,
     /// A problem.
     Wrong {
-        /// Its repair.
+        /// The text of the repair.
         fix: String,
     },
     /// The check was not possible.

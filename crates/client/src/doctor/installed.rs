@@ -46,7 +46,7 @@ pub(super) fn webhooks(registrations: &Result<Vec<Registration>>) -> Vec<Finding
     let registration = if stamps == 0 || checks == 0 {
         CHECK.wrong(
             format!("{stamps} hooks stamp and {checks} check oz's kinds; both are needed"),
-            "start oz-webhook, or start it anew: it registers itself",
+            "start oz-webhook, or restart it: it registers itself",
         )
     } else {
         CHECK.good(format!(
@@ -64,10 +64,10 @@ pub(super) fn webhooks(registrations: &Result<Vec<Registration>>) -> Vec<Finding
 fn foreign(registration: &Registration) -> Finding {
     let object = &registration.object;
     let wrong = Check::OtherRegistrations.wrong(
-        format!("{object} is in the path of oz's kinds, and is not oz's"),
+        format!("{object} registers hooks for oz's kinds, and is not oz's"),
         format!(
-            "if it is the original Oz's, or of an oz that is not there any more, remove it: \
-             kubectl delete {object}"
+            "if it is the original Oz's, or of an earlier installation of oz, remove it: kubectl \
+             delete {object}"
         ),
     );
     wrong.about(object.clone())
@@ -75,7 +75,7 @@ fn foreign(registration: &Registration) -> Finding {
 
 fn certificates(hooks: &[&Hook], now: Timestamp) -> Finding {
     const CHECK: Check = Check::Certificates;
-    const FIX: &str = "restart oz-webhook: it makes its certificates itself and writes the bundle";
+    const FIX: &str = "restart oz-webhook: it creates its certificates and writes the bundle";
     let mut first_end: Option<Timestamp> = None;
     for Hook { name, config, .. } in hooks {
         let bundle = config
@@ -91,10 +91,10 @@ fn certificates(hooks: &[&Hook], now: Timestamp) -> Finding {
             })
             .max();
         let Some(end) = end else {
-            return CHECK.wrong(format!("{name} vouches by no certificate"), FIX);
+            return CHECK.wrong(format!("{name} has no certificate authority"), FIX);
         };
         if end.duration_since(now) < LEAST_LEFT {
-            return CHECK.wrong(format!("that of {name} ends at {end}"), FIX);
+            return CHECK.wrong(format!("that of {name} expires at {end}"), FIX);
         }
         first_end = Some(first_end.map_or(end, |first| first.min(end)));
     }
@@ -107,7 +107,7 @@ fn certificates(hooks: &[&Hook], now: Timestamp) -> Finding {
 pub(super) async fn operator(cluster: &Cluster, oz: &str) -> Result<Finding> {
     const CHECK: Check = Check::Operator;
     let fix = format!(
-        "start oz-operator, or see why it does not run: {}",
+        "start oz-operator, or find out why it does not run: {}",
         logs(oz, "operator")
     );
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), oz);
@@ -126,12 +126,12 @@ pub(super) async fn operator(cluster: &Cluster, oz: &str) -> Result<Finding> {
         (Some(since), Some(holder)) if since < STALE => CHECK.good(format!("{holder} leads")),
         (Some(since), _) => CHECK.wrong(
             format!(
-                "nobody has led for {}s; access ends by itself only where Kubernetes ends it",
+                "there has been no leader for {}s; access expires only where Kubernetes ends it",
                 since.as_secs()
             ),
             fix,
         ),
-        (None, _) => CHECK.wrong("nobody leads", fix),
+        (None, _) => CHECK.wrong("there is no leader", fix),
     };
     Ok(finding.about(object))
 }
@@ -210,7 +210,10 @@ pub(super) async fn operator_rights(site: &Site<'_>) -> Result<Finding> {
         missing.extend(answer?);
     }
     if missing.is_empty() {
-        return Ok(CHECK.good(format!("they suffice in namespace {}", cluster.namespace)));
+        return Ok(CHECK.good(format!(
+            "they are sufficient in namespace {}",
+            cluster.namespace
+        )));
     }
     let missing: Vec<String> = missing.into_iter().collect();
     Ok(CHECK.wrong(
@@ -240,7 +243,7 @@ pub(super) fn versions(site: &Site<'_>) -> Finding {
             CHECK.unknown(format!("ozctl is {ours}; oz runs as no Deployment of {oz}"))
         }
         [] => CHECK.unknown(format!(
-            "ozctl is {ours}; neither tags nor labels of {oz} say which oz runs"
+            "ozctl is {ours}; the version of oz is in neither tags nor labels of {oz}"
         )),
         [one] if *one == ours => CHECK.good(format!("ozctl and oz are {ours}")),
         seen => CHECK.wrong(

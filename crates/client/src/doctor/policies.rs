@@ -32,12 +32,13 @@ pub(super) async fn policies(site: &Site<'_>) -> Result<Finding> {
         Ok(config) => config,
     };
     let Some(installation) = installation(site.oz, config) else {
-        let text = "the operator expects none: what oz's webhook refuses goes through without it";
+        let text = "the operator expects none: requests that oz's webhook denies are admitted \
+            without it";
         return Ok(CHECK.unknown(text));
     };
     let (count, faults) = faults(site.cluster, &installation).await?;
     Ok(match faults.is_empty() {
-        true => CHECK.good(format!("{count} stand as they were installed")),
+        true => CHECK.good(format!("{count} are as installed")),
         false => CHECK.wrong(
             faults.join(", "),
             "upgrade the release again, or apply deploy/policies",

@@ -42,8 +42,8 @@ fn judge(oz: &str, missing: &[&str]) -> Finding {
     CHECK.wrong(
         format!("there is no Secret {} in {oz}", missing.join(", ")),
         format!(
-            "upgrade the release, or make each empty, which its component fills: for name in {names}; do kubectl create \
-             secret generic $name -n {oz}; done"
+            "upgrade the release, or create each as an empty Secret, which its component fills: \
+             for name in {names}; do kubectl create secret generic $name -n {oz}; done"
         ),
     )
 }

@@ -90,20 +90,20 @@ fn text(windows: &Windows) -> String {
         let _ = write!(text, "; and {more} more");
     }
     if windows.cut_short {
-        text.push_str(" (there are more bindings than were looked at)");
+        text.push_str(" (there are more bindings than were read)");
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
-    use oz_compliance::entitlements::{SubjectKind, Way};
+    use oz_compliance::entitlements::{EntitlementKind, SubjectKind};
 
     use super::*;
 
     fn window(number: usize) -> Entitlement {
         Entitlement {
-            way: Way::Waiting,
+            way: EntitlementKind::Waiting,
             namespace: "shop".to_owned(),
             kind: SubjectKind::User,
             subject: "alice".to_owned(),

@@ -1,6 +1,7 @@
 //! The archive of a bundle: a tar in which names and contents determine every byte. The writer writes files in pieces;
 //! the reader accepts only the names that a bundle has, no links, no duplicate names, and no data between or after the
 //! files: it detects a byte that differs anywhere.
+//! See <https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html>.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Seek, SeekFrom, Write};

@@ -32,7 +32,7 @@ pub struct Checked {
     pub problems: Vec<Problem>,
     /// The result of verifying the audit records.
     pub report: Report,
-    /// The seal of the audit key, if it is over this bundle.
+    /// The seal of the audit key, if it signs this bundle.
     pub seal: Option<Seal>,
     /// The accounts of the audit records.
     pub accounts: Accounts,
@@ -43,8 +43,8 @@ impl Checked {
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         match self.report.verdict(false) {
-            _ if !self.problems.is_empty() => Verdict::NotWhole,
-            Verdict::Whole if self.seal.is_none() => Verdict::Unchecked,
+            _ if !self.problems.is_empty() => Verdict::Invalid,
+            Verdict::Valid if self.seal.is_none() => Verdict::Unchecked,
             verdict => verdict,
         }
     }

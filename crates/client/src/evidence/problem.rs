@@ -10,10 +10,10 @@ use oz_trail::KeyError;
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// The archive ends between two files.
-    #[error("the archive was cut off")]
+    #[error("the archive is truncated")]
     CutOff,
     /// The archive ends in a file.
-    #[error("the archive was cut off in {name}")]
+    #[error("the archive is truncated in {name}")]
     CutOffIn {
         /// The file.
         name: String,
@@ -22,10 +22,10 @@ pub enum Problem {
     #[error("failed to read the archive: {0}")]
     Archive(io::Error),
     /// The archive has data after its end.
-    #[error("something stands after the end of the archive")]
+    #[error("there is data after the end of the archive")]
     AfterEnd,
     /// The archive has a link, a directory or a device.
-    #[error("the archive has {path} in it, which is no plain file ({kind:?})")]
+    #[error("the archive has {path} in it, which is not a plain file ({kind:?})")]
     NotPlain {
         /// The path in the archive.
         path: String,
@@ -33,7 +33,7 @@ pub enum Problem {
         kind: tar::EntryType,
     },
     /// No bundle has a file of this name.
-    #[error("the archive has {path} in it, which is no name of a file of evidence")]
+    #[error("the archive has {path} in it, which is not a file of a bundle")]
     Misnamed {
         /// The path in the archive.
         path: String,
@@ -53,13 +53,13 @@ pub enum Problem {
         error: io::Error,
     },
     /// The header of a file differs from the one that the writer writes.
-    #[error("the header of {path} is not as it was written")]
+    #[error("the header of {path} is not as written")]
     OtherHeader {
         /// The path in the archive.
         path: String,
     },
     /// A file exceeds the limit for every file.
-    #[error("{path} is longer than a file of evidence may be: {size} bytes")]
+    #[error("{path} is longer than the maximum of a file: {size} bytes")]
     Oversized {
         /// The path in the archive.
         path: String,
@@ -83,7 +83,7 @@ pub enum Problem {
         line: usize,
     },
     /// The space after a file is not empty.
-    #[error("something stands between {name} and what follows it")]
+    #[error("there is data between {name} and the next file")]
     Between {
         /// The file.
         name: String,
@@ -106,7 +106,7 @@ pub enum Problem {
     },
     /// The bundle is of another form.
     #[error(
-        "the bundle is of the form {form:?}, and this program knows {}",
+        "the bundle has the unsupported form {form:?}; this version reads {}",
         FORMAT
     )]
     OtherForm {
@@ -119,8 +119,8 @@ pub enum Problem {
     /// A pinned key is not valid.
     #[error("a key that was pinned: {0}")]
     Pinned(KeyError),
-    /// Another file follows than the one that should.
-    #[error("the bundle has {found} where {name} is to be")]
+    /// The next file is not the expected one.
+    #[error("the bundle has {found} instead of {name}")]
     Misplaced {
         /// The file that follows.
         found: String,
@@ -140,10 +140,10 @@ pub enum Problem {
         name: String,
     },
     /// A file follows the seal.
-    #[error("the bundle goes on after {}", files::SEAL)]
+    #[error("the bundle has more data after {}", files::SEAL)]
     AfterSeal,
     /// The seal is not in the form in which it is written.
-    #[error("{} is not written as it was", files::SEAL)]
+    #[error("{} does not have the form in which oz writes it", files::SEAL)]
     Reformatted,
     /// The sums are not those of the files.
     #[error("{}: {difference}", files::SUMS)]
@@ -151,13 +151,13 @@ pub enum Problem {
         /// The first difference.
         difference: Difference,
     },
-    /// The seal is over other sums.
+    /// The seal signs other sums.
     #[error(
         "{}: the audit key signed the sums {signed}, and the bundle has {sums}",
         files::SEAL
     )]
     OtherSums {
-        /// The sums that the seal is over.
+        /// The sums that the seal signs.
         signed: String,
         /// The sums of the bundle.
         sums: String,
@@ -169,15 +169,15 @@ pub enum Problem {
     #[error("{} does not have the digest that it states", files::ENTITLEMENTS)]
     Digest,
     /// A file differs from the one that follows from the others.
-    #[error("line {line} of {name} is not what follows from the rest of the bundle")]
+    #[error("line {line} of {name} does not follow from the rest of the bundle")]
     NotFollowing {
         /// The file.
         name: String,
         /// The line, from 1.
         line: usize,
     },
-    /// A line of audit records is no JSON.
-    #[error("line {line} of {name} is no JSON")]
+    /// A line of audit records is not JSON.
+    #[error("line {line} of {name} is not JSON")]
     NoJson {
         /// The file.
         name: String,
@@ -185,7 +185,7 @@ pub enum Problem {
         line: usize,
     },
     /// An audit record is in the file of another period.
-    #[error("line {line} of {name} is of {time}, which does not belong there")]
+    #[error("line {line} of {name} is of {time}, which is outside of the bundle's time")]
     OtherPeriod {
         /// The file.
         name: String,
@@ -202,8 +202,8 @@ pub enum Problem {
         /// The limit.
         most: usize,
     },
-    /// A file has more lines that do not belong in it than are reported.
-    #[error("{name} has more than {most} lines that do not belong in it")]
+    /// A file has more unexpected lines than are reported.
+    #[error("{name} has more than {most} unexpected lines")]
     TooManyBadLines {
         /// The file.
         name: String,

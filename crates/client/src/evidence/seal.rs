@@ -49,8 +49,8 @@ pub async fn seal(cluster: &Cluster, oz: &str, sums: &str, by: &str) -> Result<V
     let what = format!("failed to ask for a seal in ConfigMap {oz}/{AUDIT_EVIDENCE}");
     cluster.answer(left).await.map_err(|failure| {
         failure.during(&what).or_next(&format!(
-            "have an administrator bind you to Role oz-evidence-sealer in namespace {oz}, or make evidence without a \
-             seal (--unsealed)"
+            "have an administrator bind you to Role oz-evidence-sealer in namespace {oz}, or \
+             create evidence without a seal (--unsealed)"
         ))
     })?;
     let since = Instant::now();
@@ -67,7 +67,8 @@ pub async fn seal(cluster: &Cluster, oz: &str, sums: &str, by: &str) -> Result<V
     }
     let message = format!("the operator has not sealed the evidence within {SEAL_TIMEOUT:?}");
     Err(Failure::new(message).next(
-        "see that it runs (`ozctl doctor`) and look into its log, or make evidence without a seal (--unsealed)",
+        "check that it runs (`ozctl doctor`) and its log, or create evidence without a seal \
+            (--unsealed)",
     ))
 }
 

@@ -157,7 +157,7 @@ fn checked(bundle: &[u8]) -> Checked {
 
 fn problem(bundle: &[u8]) -> String {
     let checked = checked(bundle);
-    assert_eq!(checked.verdict(), Verdict::NotWhole, "{checked:?}");
+    assert_eq!(checked.verdict(), Verdict::Invalid, "{checked:?}");
     let of_records = checked.report.problems.iter().map(ToString::to_string);
     checked
         .problems
@@ -222,7 +222,7 @@ fn a_bundle_is_whole_is_sealed_and_is_the_same_each_time() {
     let checked = checked(&bundle);
     assert!(checked.problems.is_empty(), "{:?}", checked.problems);
     assert_eq!(checked.report.problems, []);
-    assert_eq!(checked.verdict(), Verdict::Whole);
+    assert_eq!(checked.verdict(), Verdict::Valid);
     let seal = checked.seal.unwrap();
     assert_eq!((&seal.by[..], seal.at), ("carol", seconds(1_000_000)));
     assert_eq!(
@@ -239,11 +239,11 @@ fn a_bundle_is_whole_is_sealed_and_is_the_same_each_time() {
 
 #[test]
 fn without_a_pinned_key_those_of_the_bundle_count_and_another_is_not_known() {
-    assert_eq!(check(&bundle()[..], &[]).verdict(), Verdict::Whole);
+    assert_eq!(check(&bundle()[..], &[]).verdict(), Verdict::Valid);
     let other = AuditKey::new(&[8; 32]).public();
     let checked = check(&bundle()[..], &[other]);
     // Neither the audit records nor the seal have a signature by a trusted key.
-    assert_eq!(checked.verdict(), Verdict::NotWhole);
+    assert_eq!(checked.verdict(), Verdict::Invalid);
     assert!(
         checked
             .problems
@@ -262,7 +262,7 @@ fn every_flipped_byte_is_found() {
     while at < bundle.len() {
         let mut flipped = bundle.clone();
         flipped[at] ^= [0x01, 0x20, 0x80][at % 3];
-        assert_ne!(checked(&flipped).verdict(), Verdict::Whole, "byte {at}");
+        assert_ne!(checked(&flipped).verdict(), Verdict::Valid, "byte {at}");
         step = (step * 31 + 7) % 97;
         at += 1 + step;
     }
@@ -279,7 +279,7 @@ fn every_byte_of_a_header_and_after_a_file_counts() {
     {
         let mut flipped = bundle.clone();
         flipped[at] ^= 0x01;
-        assert_eq!(checked(&flipped).verdict(), Verdict::NotWhole, "byte {at}");
+        assert_eq!(checked(&flipped).verdict(), Verdict::Invalid, "byte {at}");
     }
 }
 
@@ -295,7 +295,7 @@ fn an_approval_that_was_left_out_is_found_wherever_it_was_left_out() {
     );
     let of_table = changed(files::APPROVALS, |content| without_line(content, given));
     assert!(
-        problem(&of_table).contains("of approvals.csv is not"),
+        problem(&of_table).contains("of approvals.csv does not follow"),
         "{}",
         problem(&of_table)
     );
@@ -378,7 +378,7 @@ fn bundle_changed_without_audit_key_is_detected() {
     let value: Value = serde_json::from_str(granted.lines().next().unwrap()).unwrap();
     let mut parts = parts(&bundle());
     parts.last_mut().unwrap().1 = text(&value).into_bytes();
-    assert!(problem(&again(parts)).contains("not one by which the operator seals"));
+    assert!(problem(&again(parts)).contains("not a seal of evidence by the operator"));
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn without_a_seal_it_is_not_checked_and_with_other_sums_not_whole() {
         writer.add(name.leak(), &content).unwrap();
     }
     let replaced = writer.finish().unwrap().into_inner();
-    assert!(problem(&replaced).contains("SHA256SUMS: manifest.json is not the file"));
+    assert!(problem(&replaced).contains("SHA256SUMS: manifest.json has another digest"));
 }
 
 #[test]
@@ -409,10 +409,10 @@ fn truncated_bundle_is_detected_at_any_length() {
     let bundle = bundle();
     for length in (0..bundle.len()).step_by(509).chain([bundle.len() - 1]) {
         let problem = problem(&bundle[..length]);
-        assert!(problem.contains("cut off"), "{length}: {problem}");
+        assert!(problem.contains("truncated"), "{length}: {problem}");
     }
     let more = [&bundle[..], &[0]].concat();
-    assert!(problem(&more).contains("after the end"));
+    assert!(problem(&more).contains("data after the end"));
 }
 
 /// Returns an archive with one more entry at its beginning.
@@ -434,7 +434,7 @@ fn with_entry(change: impl FnOnce(&mut tar::Header), content: &[u8]) -> Vec<u8> 
     archive
 }
 
-fn named(header: &mut tar::Header, name: &str) {
+fn set_name(header: &mut tar::Header, name: &str) {
     let bytes = &mut header.as_old_mut().name;
     bytes.fill(0);
     bytes[..name.len()].copy_from_slice(name.as_bytes());
@@ -452,10 +452,10 @@ fn an_archive_has_plain_files_of_known_names_and_nothing_else() {
         "manifest.json",
         "\u{1b}[2J",
     ] {
-        let archive = with_entry(|header| named(header, name), b"x");
+        let archive = with_entry(|header| set_name(header, name), b"x");
         let problem = problem(&archive);
         assert!(
-            problem.contains("no name of a file of evidence"),
+            problem.contains("not a file of a bundle"),
             "{name}: {problem}"
         );
         assert!(!problem.contains('\u{1b}'));
@@ -479,10 +479,10 @@ fn an_archive_has_plain_files_of_known_names_and_nothing_else() {
             },
             b"",
         );
-        assert!(problem(&archive).contains("no plain file"), "{kind:?}");
+        assert!(problem(&archive).contains("not a plain file"), "{kind:?}");
     }
-    let unknown = with_entry(|header| named(header, "oz-evidence/other.txt"), b"x");
-    assert!(problem(&unknown).contains("has other.txt where manifest.json is to be"));
+    let unknown = with_entry(|header| set_name(header, "oz-evidence/other.txt"), b"x");
+    assert!(problem(&unknown).contains("has other.txt instead of manifest.json"));
     let manifest = parts(&bundle())[0].1.clone();
     let twice = with_entry(|_| {}, &manifest);
     assert!(
@@ -517,7 +517,7 @@ fn a_huge_file_is_refused_before_it_is_read() {
     assert!(problem(&bundle).contains("line 1 of records.jsonl is too long"));
     // Lines that are not audit records.
     let junk = changed(files::RECORDS, |content| *content = b"x\n".repeat(1_000));
-    assert!(problem(&junk).contains("more than 100 lines"));
+    assert!(problem(&junk).contains("more than 100 unexpected lines"));
 }
 
 /// Measures the duration, which `--nocapture` prints.
@@ -529,7 +529,7 @@ fn evidence_of_a_thousand_requests() {
     let bundle = made(gathered, &entries, Some(&key()));
     let (written, began) = (began.elapsed(), Instant::now());
     let checked = checked(&bundle);
-    assert_eq!(checked.verdict(), Verdict::Whole);
+    assert_eq!(checked.verdict(), Verdict::Valid);
     let (records, length) = (checked.accounts.records(), bundle.len());
     eprintln!(
         "{records} records, {length} bytes: written in {written:?}, checked in {:?}",

@@ -20,7 +20,7 @@ const SETTLED: SignedDuration = SignedDuration::from_mins(1);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeriodError {
     /// The period is empty, or ends in the future.
-    #[error("there is no time to make evidence of: from {from} until {to}")]
+    #[error("the period of the evidence is empty: from {from} until {to}")]
     Empty {
         /// The first instant.
         from: Timestamp,
@@ -28,7 +28,7 @@ pub enum PeriodError {
         to: Timestamp,
     },
     /// The cluster may have deleted audit records of the period.
-    #[error("records from before {kept} are gone from the cluster")]
+    #[error("audit records from before {kept} are deleted from the cluster")]
     Deleted {
         /// The instant since which the cluster has all, in whole seconds.
         kept: Timestamp,
@@ -38,9 +38,9 @@ pub enum PeriodError {
 impl From<PeriodError> for Failure {
     fn from(error: PeriodError) -> Self {
         let next = match error {
-            PeriodError::Empty { .. } => "--from must lie before --to, and --to not in the future",
+            PeriodError::Empty { .. } => "--from must be before --to, and --to not in the future",
             PeriodError::Deleted { .. } => {
-                "choose a later --from, or say with --retention how long the operator keeps them"
+                "give a later --from, or the retention of the operator with --retention"
             }
         };
         Self::new(error.to_string()).next(next)

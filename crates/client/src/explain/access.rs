@@ -83,13 +83,13 @@ pub enum Planned {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Gap {
     /// The plan depends on facts that only the operator can look up.
-    #[error("it depends on what only the operator can find out")]
+    #[error("only the operator can decide this")]
     OperatorOnly,
     /// The operator serves other namespaces.
     #[error("access.namespaces of the configuration does not have this namespace")]
     OtherNamespaces,
     /// The operator creates no pods.
-    #[error("access.pods of the configuration is false, and the operator makes no pods")]
+    #[error("access.pods of the configuration is false, and the operator creates no pods")]
     NoPods,
     /// The user could not read an object.
     #[error(transparent)]
@@ -158,7 +158,10 @@ impl Explained for ExecAccessRequest {
             }
             Question::Probes(_) => {
                 // The operator runs a script in the pod; its results so far are in the status.
-                let template = facts.template.as_deref().filter(|_| settings.cut_sessions);
+                let template = facts
+                    .template
+                    .as_deref()
+                    .filter(|_| settings.terminate_sessions);
                 let status = template.and_then(|template| template.status.as_ref());
                 let probes = status.into_iter().flat_map(|status| &status.session_probes);
                 facts.probes = Some(probes.cloned().collect());
@@ -383,5 +386,5 @@ async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Optio
         let annotations = found.annotations_mut();
         annotations.insert(labels::REQUESTER.to_owned(), stamp);
     }
-    Ok(Some(Continued::of(&keys(), &found.view())))
+    Ok(Some(Continued::from_request(&keys(), &found.view())))
 }

@@ -88,7 +88,7 @@ pub async fn explain<K: Kind>(
     let now = Timestamp::now();
     let binding = object.stored()?;
     // The requester in the webhook's stamp; only the operator can verify the stamp, and its status reports the result.
-    let requester = stamp::of(binding.metadata)
+    let requester = stamp::read(binding.metadata)
         .and_then(|text| serde_json::from_str::<Requester>(text).ok())
         .unwrap_or_default();
     let mut rules = Vec::new();
@@ -170,7 +170,7 @@ fn agreed(judged: &Judged, binding: &Binding<'_>, terms: &Terms) -> Vec<Rule> {
     };
     let approval = judgement.approval.as_ref().map(|_| match &judged.missing {
         Some(missing) => Rule::new("approval", Some(false), missing),
-        None => Rule::new("approval", None, "others have to approve it"),
+        None => Rule::new("approval", None, "approvals are required"),
     });
     std::iter::once(policies).chain(approval).collect()
 }
@@ -202,7 +202,8 @@ fn list(configured: &Configured, permits: Result<Listed, CoreFailure>) -> Rule {
         return Rule::new(
             "list",
             None,
-            "which roles oz may bind, for how long, and how far ahead, is in the section transient of its configuration",
+            "the section transient of the configuration lists the bindable roles, with the maximum \
+                window and lead",
         );
     }
     match permits {
@@ -224,9 +225,9 @@ fn window(terms: &Terms, binding: &StoredBinding<'_>, now: Timestamp) -> Rule {
     let end = status.and_then(|status| status.expires_at);
     match terms.position(now, binding.created()) {
         _ if end.is_some_and(|end| has_come(now, end)) => {
-            Rule::new("window", Some(false), "it is over")
+            Rule::new("window", Some(false), "it has ended")
         }
-        Position::After => Rule::new("window", Some(false), "it is over"),
+        Position::After => Rule::new("window", Some(false), "it has ended"),
         Position::Before(opens) => Rule::new(
             "window",
             Some(true),
@@ -261,7 +262,7 @@ fn role(
             Ok(_) => Rule::new(
                 "role",
                 Some(true),
-                format!("{title} holds nothing dangerous"),
+                format!("{title} has no dangerous rights"),
             ),
             Err(why) => Rule::new("role", None, why.message),
         },
@@ -271,14 +272,8 @@ fn role(
 fn right(requester: &Requester, role: &RoleReference, may: Result<&bool, &Failure>) -> Rule {
     let (user, title) = (&requester.user, format!("{} {}", role.kind, role.name));
     match may {
-        _ if user.is_empty() => {
-            Rule::new("requester", Some(false), "nobody is known to have asked")
-        }
-        Err(why) => Rule::new(
-            "requester",
-            None,
-            format!("cannot be told: {}", why.message()),
-        ),
+        _ if user.is_empty() => Rule::new("requester", Some(false), "the requester is unknown"),
+        Err(why) => Rule::new("requester", None, format!("unknown: {}", why.message())),
         Ok(true) => Rule::new("requester", Some(true), format!("{user} may bind {title}")),
         Ok(false) => Rule::new(
             "requester",

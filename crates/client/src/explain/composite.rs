@@ -10,7 +10,7 @@ use kube::core::DynamicObject;
 use oz_api::conditions;
 use oz_composites::declared::{Call, Declared, Family, Placed};
 use oz_composites::rights::{self, Want};
-use oz_composites::supervise::{ACCEPTED, Mode, PolicyFound, WOULD_DELETE};
+use oz_composites::supervise::{ACCEPTED, DELETION_LIMIT_EXCEEDED, Mode, PolicyFound};
 use oz_composites::{
     Called, Composite, Declaration, Facts, Function as Which, Moment, Pass, Question, ends,
 };
@@ -85,7 +85,7 @@ pub enum Withheld {
     /// The composite is a dry run: it writes no object.
     DryRun,
     /// The composite's policy would delete more than it may: it deletes no object until a user accepts that.
-    WouldDelete,
+    DeletionLimitExceeded,
 }
 
 impl Explanation {
@@ -131,12 +131,14 @@ pub async fn explain(
     };
     let kind = placed(cluster, &first).await?;
     if let Some(other) = parents.find(|other| other.group() != kind.resource.group) {
-        return Err(Failure::new(format!("{plural} may be {first} or {other}"))
-            .next("write the plural with its group"));
+        return Err(
+            Failure::new(format!("{plural} is ambiguous: {first} or {other}"))
+                .next("write the plural with its group"),
+        );
     }
     let parent = match cluster.answer(objects(cluster, &kind).get(name)).await {
         Err(failure) if failure.is_not_found() => {
-            return Err(failure.next(format!("`kubectl get {plural}` lists those that are there")));
+            return Err(failure.next(format!("`kubectl get {plural}` lists the existing ones")));
         }
         parent => parent?,
     };
@@ -172,7 +174,7 @@ async fn one(
     declared: Result<Declared, Vec<Violation>>,
     parent: &DynamicObject,
 ) -> (Option<Function>, Outcome) {
-    let function = Function::of(composite, namespaces);
+    let function = Function::from_declaration(composite, namespaces);
     let told = match declared {
         Err(violations) => Err(Failure::new(format!(
             "the composite is not accepted: {}",
@@ -222,7 +224,7 @@ async fn plan(
     loop {
         match composite.decide(now, parent, &facts, &live) {
             Verdict::Decided(decision) => {
-                return Ok(told(decision, &facts, live, policy, withheld));
+                return Ok(build_outcome(decision, &facts, live, policy, withheld));
             }
             // The parent has just been read from the API server.
             Verdict::Need {
@@ -286,7 +288,7 @@ fn unknown(want: Want) -> (Want, rights::Found) {
     (want, rights::Found { lacks, rules })
 }
 
-fn told(
+fn build_outcome(
     decision: Decision<Pass>,
     facts: &Facts,
     live: Vec<Live>,
@@ -318,10 +320,10 @@ fn told(
 fn withheld(composite: &Declaration, declared: &Declared) -> Option<Withheld> {
     let status = composite.standing();
     let accepted = status.and_then(|status| conditions::find(&status.conditions, ACCEPTED));
-    let waits = accepted.is_some_and(|condition| condition.reason == WOULD_DELETE);
+    let waits = accepted.is_some_and(|condition| condition.reason == DELETION_LIMIT_EXCEEDED);
     match declared.dry_run {
         true => Some(Withheld::DryRun),
-        false => waits.then_some(Withheld::WouldDelete),
+        false => waits.then_some(Withheld::DeletionLimitExceeded),
     }
 }
 
@@ -341,8 +343,8 @@ async fn untold(
     });
     Outcome::Untold {
         why: format!(
-            "its function is behind HTTP at {}, which the operator alone asks: from here it may not be \
-             reached, and asking is not without effect for all functions",
+            "its function is behind HTTP at {}, which only the operator calls: it may not be \
+             reachable from here, and a call may have effects",
             call.url
         ),
         children: children.collect(),

@@ -56,7 +56,7 @@ pub enum Source {
 impl fmt::Display for Source {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Given => formatter.write_str("by the configuration as it was given"),
+            Self::Given => formatter.write_str("by the given configuration"),
             Self::ConfigMap(name) => {
                 write!(formatter, "by the configuration in ConfigMap {name}")
             }
@@ -81,7 +81,7 @@ impl fmt::Display for Source {
 
 impl Configured {
     /// Returns the configuration with the values in `given`, or else that of the operator that runs in `namespace`.
-    pub async fn of(cluster: &Cluster, namespace: &str, given: &[String]) -> Result<Self> {
+    pub async fn read(cluster: &Cluster, namespace: &str, given: &[String]) -> Result<Self> {
         if !given.is_empty() {
             let config = OzConfiguration::read_with(None, given);
             let config = config.map_err(|error| Failure::new(error.to_string()))?;
@@ -142,7 +142,7 @@ impl Found {
                 let none =
                     || Failure::new(format!("no operator was found in namespace {namespace}"));
                 let deployment = operator(deployments).ok_or_else(none)?;
-                Self::of(cluster, namespace, deployment).await
+                Self::from_deployment(cluster, namespace, deployment).await
             }
             Err(unread) => Self::alone(cluster, namespace, unread).await,
         }
@@ -152,7 +152,11 @@ impl Found {
     ///
     /// # Errors
     /// The ConfigMap that it mounts cannot be read, or does not exist.
-    pub async fn of(cluster: &Cluster, namespace: &str, deployment: &Deployment) -> Result<Self> {
+    pub async fn from_deployment(
+        cluster: &Cluster,
+        namespace: &str,
+        deployment: &Deployment,
+    ) -> Result<Self> {
         let deployed = Name::from_metadata(&deployment.metadata)?;
         let deployed = format!("{namespace}/{deployed}");
         let sets = sets(&arguments(deployment));
@@ -520,7 +524,7 @@ mod tests {
         for (deployments, maps, given, from, says, pods) in cases {
             let cluster = cluster(deployments, maps);
             let given: Vec<String> = given.iter().map(ToString::to_string).collect();
-            let configured = Configured::of(&cluster, "oz", &given).await.unwrap();
+            let configured = Configured::read(&cluster, "oz", &given).await.unwrap();
             let text = configured.source.to_string();
             assert_eq!(source(&configured.source), from, "{text}");
             assert!(text.contains(says), "{text}");
@@ -548,7 +552,10 @@ mod tests {
     async fn value_of_unknown_field_is_refused() {
         let cluster = cluster(None, None);
         let given = ["access.pod=false".to_owned()];
-        let failure = Configured::of(&cluster, "oz", &given).await.err().unwrap();
+        let failure = Configured::read(&cluster, "oz", &given)
+            .await
+            .err()
+            .unwrap();
         assert!(failure.message().contains("access.pod"), "{failure}");
     }
 

@@ -15,7 +15,7 @@ use oz_cel::Expressions;
 use oz_cel::policy::Case;
 use oz_core::access::approval::decide;
 use oz_core::access::approval::decide::waited_for;
-use oz_core::access::approval::{Asked, Verdict};
+use oz_core::access::approval::{ApprovalRequest, Verdict};
 use oz_core::access::decide::{Ask, Denial};
 use oz_core::access::policy::situation::Active;
 use oz_core::access::policy::{self, Judgement, Refused, Situation, When};
@@ -75,7 +75,7 @@ impl Judged {
         }
         for rule in &judgement.tickets {
             let who = || format!("AccessPolicy {}", rule.policy);
-            ticket::named(Some(&rule.ticket), who, ask).map_err(Refusal::Ticket)?;
+            ticket::validate(Some(&rule.ticket), who, ask).map_err(Refusal::Ticket)?;
         }
         Ok(())
     }
@@ -103,7 +103,10 @@ impl Judged {
             told.push_str(&format!(" ({})", rule.policy));
         }
         match &judgement.when {
-            Some(When::Exempts) => told.push_str("; the template asks nobody to agree to this"),
+            Some(When::Exempts) => told.push_str(
+                "; the template requires no approval for this \
+                request",
+            ),
             Some(When::Failed(why)) => told.push_str(&format!(
                 "; approval.when of the template fails, so its rules apply: {why}"
             )),
@@ -133,7 +136,7 @@ fn stamped(metadata: &ObjectMeta, known: Option<&[Condition]>) -> Judged {
     let approved = known.and_then(|known| conditions::find(known, conditions::APPROVED));
     let missing = approved.filter(|condition| condition.status != "True");
     Judged {
-        judgement: stamp::told(metadata).and_then(|stamp| stamp.judgement),
+        judgement: stamp::parse_unverified(metadata).and_then(|stamp| stamp.judgement),
         unknown: None,
         missing: missing.map(|condition| condition.message.clone()),
     }
@@ -161,7 +164,7 @@ pub(super) async fn now<R: AccessRequest>(
         ..Judged::default()
     };
     if !policies.is_empty() || when.is_some() {
-        let situation = Situation::of(now, requester, &request.view(), template)
+        let situation = Situation::from_request(now, requester, &request.view(), template)
             .in_namespace(&labels(cluster).await)
             .having(active::<R>(cluster, requester).await);
         let case = Case {
@@ -185,7 +188,12 @@ pub(super) async fn now<R: AccessRequest>(
     judged.missing = template.and_then(|template| {
         let config = policy::approval(judged.judgement.as_ref(), template)?;
         let candidate = request.stored().ok()?.candidate();
-        let asked = Asked::of(&candidate, requester, &template.spec_digest(), &config)?;
+        let asked = ApprovalRequest::from_candidate(
+            &candidate,
+            requester,
+            &template.spec_digest(),
+            &config,
+        )?;
         match decide(&asked, &[], now) {
             Verdict::Waiting { missing, .. } => {
                 Some(format!("it would wait for {}", waited_for(&missing)))

@@ -18,7 +18,7 @@ const NONCE: &str = "explained";
 pub(crate) struct Unsaved<'a> {
     pub(crate) requester: &'a Requester,
     pub(crate) kind: String,
-    /// `None` for the whole cluster.
+    /// Namespace of the object; `None` for the whole cluster.
     pub(crate) namespace: Option<&'a str>,
     pub(crate) name: &'a str,
     pub(crate) spec_digest: String,

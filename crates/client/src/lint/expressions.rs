@@ -33,7 +33,7 @@ fn template(config: &Value) -> Vec<Violation> {
     let mut found = Vec::new();
     let wrong = |field: &str, why: CelError| {
         let field = format!("spec.accessConfig.{field}");
-        Violation::of(field, format!("cannot be evaluated: {why}"))
+        Violation::new(field, format!("cannot be evaluated: {why}"))
     };
     if let Some(text) = config.command_policy.clone() {
         let compile = move |_| Expression::compile(&text, &COMMAND).map(drop);
@@ -54,8 +54,8 @@ fn policy(spec: &Value) -> Vec<Violation> {
     };
     match tried(move |until| Ok(oz_cel::policy::check(&spec, until))) {
         Ok(Ok(())) => Vec::new(),
-        Ok(Err((field, why))) => vec![Violation::of(field, format!("cannot be evaluated: {why}"))],
-        Err(why) => vec![Violation::of("spec.match", why.to_string())],
+        Ok(Err((field, why))) => vec![Violation::new(field, format!("cannot be evaluated: {why}"))],
+        Err(why) => vec![Violation::new("spec.match", why.to_string())],
     }
 }
 

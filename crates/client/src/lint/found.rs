@@ -1,4 +1,4 @@
-//! What the checks of one object find.
+//! The findings of the checks of one object.
 
 use std::fmt::Display;
 

@@ -28,7 +28,7 @@ pub const RULES: [(&str, &str); 5] = [
     ("yaml", "The document is not YAML"),
     (
         "schema",
-        "A field is unknown, missing or of another type than the CRD has it",
+        "A field is unknown, missing or of another type than in the CRD",
     ),
     ("rule", "A value breaks a rule that the webhook enforces"),
     ("kind", "The API group of oz has no such kind or version"),

@@ -1,4 +1,5 @@
 //! The comparison of a value with the schema of its CRD, as in the API server.
+//! See <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation>.
 
 use regex::Regex;
 use serde_json::Value;

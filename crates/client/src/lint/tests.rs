@@ -97,7 +97,7 @@ fn a_transient_binding_is_checked_as_at_admission() {
         13,
         "rule",
         "spec.validUntil",
-        "must lie in the future",
+        "must be in the future",
     );
     let never = BINDING.replace("T17", "T08");
     is(
@@ -383,7 +383,7 @@ fn lint_reports_composite_that_would_be_rejected() {
         "apiVersion: v1\n",
         "apiVersion: crds.wizardofoz.co/v1alpha1\n",
     );
-    let message = "configmaps.crds.wizardofoz.co is reserved: no composite reads or writes it";
+    let message = "configmaps.crds.wizardofoz.co is reserved: composites neither read nor write it";
     let expected = (
         10,
         "rule",
@@ -589,7 +589,7 @@ spec:
         (
             own,
             "spec.accessConfig.approval.rules[0]",
-            "can never hold for bob",
+            "can never be met for bob",
         ),
     ] {
         let found = found(&text);

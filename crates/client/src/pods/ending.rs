@@ -39,15 +39,15 @@ impl From<EndingError> for Failure {
         // The exit codes 126 and 127, as in a shell.
         match error {
             EndingError::Lost => failure
-                .next("try again; `ozctl requests` shows whether your access is still there")
+                .next("try again; `ozctl requests` shows whether your access is still active")
                 .with(Exit::NOT_RUN),
             EndingError::Missing { is_shell, .. } => failure
                 .next(match is_shell {
                     true => {
-                        "the image seems to have no shell: name a program of it after --, or another \
+                        "the image may have no shell: name a program of it after --, or another \
                          container with -c"
                     }
-                    false => "name one that is there after --, such as `-- /bin/sh`",
+                    false => "name an existing program after --, such as `-- /bin/sh`",
                 })
                 .with(Exit::code(127)),
             EndingError::NotPermitted { .. } => failure.with(Exit::code(126)),
@@ -123,7 +123,7 @@ mod tests {
         });
         for (command, next) in [
             ("bash", "such as `-- /bin/sh`"),
-            ("/bin/sh", "to have no shell"),
+            ("/bin/sh", "may have no shell"),
         ] {
             let error = ending(status(missing.clone()), &[command.to_owned()]).unwrap_err();
             let failure = Failure::from(error);

@@ -19,7 +19,7 @@ pub enum EvaluationError {
     /// The policy fails.
     #[error(transparent)]
     Failed(#[from] EvaluateError),
-    /// There is no document at this path.
+    /// The policy has no document at this path.
     #[error("data.{path} is undefined")]
     Undefined {
         /// The path.

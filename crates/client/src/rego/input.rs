@@ -41,13 +41,13 @@ pub fn document(text: &str) -> Result<Value, DocumentError> {
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
     /// The word has no slash.
-    #[error("{word} is no PLURAL/NAME, such as roles.example.com/night")]
+    #[error("{word} is not PLURAL/NAME, such as roles.example.com/night")]
     Form {
         /// The word.
         word: String,
     },
     /// The cluster serves no such kind.
-    #[error("the cluster knows no {kind}")]
+    #[error("the cluster has no kind {kind}")]
     UnknownKind {
         /// The name of the kind.
         kind: String,
@@ -65,7 +65,7 @@ impl From<ObjectError> for Failure {
         match error {
             ObjectError::Cluster(failure) => failure,
             ObjectError::UnknownKind { .. } => Self::new(error.to_string())
-                .next("`kubectl api-resources` lists the kinds that there are"),
+                .next("`kubectl api-resources` lists the existing kinds"),
             error => Self::new(error.to_string()),
         }
     }

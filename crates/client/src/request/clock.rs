@@ -1,4 +1,5 @@
 //! The API server's clock, by which access expires.
+//! See docs/adr/0005-the-api-servers-clock.md.
 
 use std::time::Duration;
 

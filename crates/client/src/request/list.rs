@@ -21,9 +21,9 @@ use crate::objects::whole;
 pub struct Filter {
     /// All namespaces.
     pub everywhere: bool,
-    /// Only the user's own.
+    /// Lists only the user's requests.
     pub mine: bool,
-    /// Only those that are not over.
+    /// Lists only active requests.
     pub active: bool,
 }
 
@@ -91,7 +91,7 @@ fn listed<R: AccessRequest>(
         purpose: R::PURPOSE,
         phase: status.phase,
         requester,
-        asked: Ask::of(request),
+        asked: Ask::from_request(request),
         pod: status.pod_name,
         until: status.expires_at,
         object: whole(request)?,

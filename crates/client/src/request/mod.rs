@@ -56,7 +56,7 @@ pub struct Ask {
 
 impl Ask {
     /// Returns the content of an existing request.
-    pub fn of<R: AccessRequest>(request: &R) -> Self {
+    pub fn from_request<R: AccessRequest>(request: &R) -> Self {
         let terms = request.terms();
         let owned = |text: Option<&str>| text.map(ToOwned::to_owned);
         Self {
@@ -128,7 +128,7 @@ pub fn place<R: AccessRequest>(request: &R) -> String {
 /// Returns the requester: as the webhook stamped it, or else as the operator verified it or the webhook annotated it.
 /// Only the operator can verify a stamp, and its status reports the result.
 pub fn requester<R: AccessRequest>(request: &R) -> Option<Requester> {
-    let stamped = stamp::of(request.meta()).and_then(|text| serde_json::from_str(text).ok());
+    let stamped = stamp::read(request.meta()).and_then(|text| serde_json::from_str(text).ok());
     let named = |user| Requester {
         user,
         ..Requester::default()
@@ -201,7 +201,7 @@ pub async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Result<R>
         // The name of the field does not help a user of the command line.
         let said = failure.message();
         if let Some(said) = said.strip_suffix(REASON_REQUIRED) {
-            return Failure::new(said).next("say why with --reason, such as --reason INC-42");
+            return Failure::new(said).next("give a reason with --reason, such as --reason INC-42");
         }
         match said.strip_suffix(TICKET_REQUIRED) {
             Some(said) => Failure::new(said).next("name one with --ticket"),
@@ -216,7 +216,7 @@ pub async fn release<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<
     match api.delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         answer => answer.map(drop).map_err(|error| {
-            Failure::from(error).during(&format!("failed to give access back ({name})"))
+            Failure::from(error).during(&format!("failed to revoke access ({name})"))
         }),
     }
 }
@@ -228,7 +228,7 @@ pub fn why_not(status: &RequestStatus) -> Option<&str> {
         .iter()
         // This condition only informs: no client waits for it.
         .find(|condition| {
-            condition.status == "False" && condition.type_ != conditions::SESSIONS_CUT
+            condition.status == "False" && condition.type_ != conditions::SESSION_TERMINATION
         });
     // Some conditions have the original's messages, which begin with a prefix that ozctl also adds.
     let message = refused?.message.as_str();
@@ -256,12 +256,12 @@ pub fn over(name: &str, status: &RequestStatus) -> Failure {
         Phase::Denied => "was denied",
         Phase::Failed => "cannot be granted",
         Phase::Revoked => "was revoked",
-        Phase::Expired => "ran out before it could be used",
+        Phase::Expired => "expired before it was ready",
         Phase::Pending | Phase::Starting | Phase::Active => "is not ready",
     };
     let why = why_not(status).map_or(String::new(), |why| format!(": {why}"));
     Failure::new(format!("request {name} {what}{why}"))
-        .next(format!("`ozctl explain {name}` shows how it was decided"))
+        .next(format!("`ozctl explain {name}` shows the decision"))
 }
 
 /// Checks whether the pod that the request names does not exist.
@@ -275,17 +275,17 @@ pub fn late(name: &str, within: Duration, status: Option<&RequestStatus>) -> Fai
     let why = match status {
         None => {
             return Failure::new(format!(
-                "request {name} was not looked at within {within:?}"
+                "request {name} was not reconciled within {within:?}"
             ))
-            .next("oz's operator seems to be down: `ozctl doctor` says what is wrong")
+            .next("oz's operator may be down: `ozctl doctor` shows the cause")
             .with(Exit::FAILURE);
         }
         Some(status) => why_not(status).map_or(String::new(), |why| format!(": {why}")),
     };
     let failure = Failure::new(format!("request {name} is not ready after {within:?}{why}"));
     match status.is_some_and(has_no_such_pod) {
-        true => failure.next("name a pod that is there, or the workload for any of its pods"),
-        false => failure.next("give it longer with --wait"),
+        true => failure.next("name an existing pod, or the workload for any of its pods"),
+        false => failure.next("give a longer --wait"),
     }
 }
 

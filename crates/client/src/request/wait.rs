@@ -176,6 +176,6 @@ fn deleted(name: &str) -> Failure {
     Failure::new(format!(
         "request {name} was deleted while it was waited for"
     ))
-    .next("ask again, or find out from the audit record who deleted it")
+    .next("create it again, or find the user who deleted it in the audit trail")
     .not_found()
 }

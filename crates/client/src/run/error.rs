@@ -29,10 +29,10 @@ impl From<RunError> for Failure {
         let message = error.to_string();
         match error {
             RunError::NoRun { .. } => {
-                Self::new(message).next("`ozctl run list` lists those that are there")
+                Self::new(message).next("`ozctl run list` lists the existing runs")
             }
             RunError::NoPod { run } => {
-                Self::new(message).next(format!("`ozctl run explain {run}` says what it waits for"))
+                Self::new(message).next(format!("`ozctl run explain {run}` shows the cause"))
             }
             RunError::Cluster(failure) => failure,
         }
@@ -46,7 +46,8 @@ pub fn installed(failure: impl Into<Failure>) -> Failure {
         return failure;
     }
     let exit = failure.exit();
-    Failure::new("the cluster does not know the kinds of harness runs (paddock.dev/v1alpha1)")
+    Failure::new("the CustomResourceDefinitions of harness runs (paddock.dev/v1alpha1) are not \
+        installed in the cluster")
         .next("have an administrator install oz's chart with harness.enabled=true, or choose another cluster with --context")
         .with(exit)
 }

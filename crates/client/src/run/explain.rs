@@ -10,21 +10,13 @@ use oz_runs::queue::ahead;
 use oz_runs::requires::admitted;
 use oz_runs::template::Resolved;
 
+use super::check;
+use super::egress::{egress, refusals};
 use super::events::in_the_way;
+use super::finding::{Finding, finding};
 use super::template::{find, no_template, policies};
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
-
-/// A dependency of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// True if it is met; `None` if that is not known.
-    pub holds: Option<bool>,
-    /// The subject, in one word.
-    pub about: String,
-    /// The state.
-    pub message: String,
-}
 
 /// The phase of a run, and its dependencies.
 #[derive(Debug)]
@@ -44,14 +36,6 @@ impl Explanation {
     }
 }
 
-fn finding(holds: impl Into<Option<bool>>, about: &str, message: impl Into<String>) -> Finding {
-    Finding {
-        holds: holds.into(),
-        about: about.to_owned(),
-        message: message.into(),
-    }
-}
-
 /// Explains a run.
 ///
 /// # Errors
@@ -67,6 +51,9 @@ pub async fn explain(cluster: &Cluster, run: HarnessRun) -> Result<Explanation> 
             None => phase.to_string(),
         };
         findings.push(finding(phase == RunPhase::Succeeded, "end", message));
+        if phase != RunPhase::Succeeded {
+            findings.extend(of_egress(&run));
+        }
         return Ok(Explanation {
             run,
             phase,
@@ -89,8 +76,10 @@ pub async fn explain(cluster: &Cluster, run: HarnessRun) -> Result<Explanation> 
         let message = format!("{} ({})", known.message, known.reason);
         findings.push(finding(false, &known.type_, message));
     }
+    findings.extend(of_egress(&run));
     if status.phase.is_none() {
-        let message = "the operator has not looked at it yet: `ozctl doctor` says whether it runs";
+        let message = "the operator has not reconciled it yet: `ozctl doctor` checks whether it \
+            runs";
         findings.push(finding(None, "operator", message));
     }
     Ok(Explanation {
@@ -98,6 +87,12 @@ pub async fn explain(cluster: &Cluster, run: HarnessRun) -> Result<Explanation> 
         phase,
         findings,
     })
+}
+
+/// Reports the refusals of the proxy, by destination.
+fn of_egress(run: &HarnessRun) -> impl Iterator<Item = Finding> {
+    let refused = egress(run).iter().filter_map(refusals);
+    refused.map(|message| finding(false, "egress", message))
 }
 
 /// Reports an object that the user may not read as a finding; returns any other failure.
@@ -118,7 +113,7 @@ async fn of_template(
         Ok(Some(template)) => template,
         Ok(None) => {
             let missing = no_template(cluster, reference);
-            let message = format!("{}: it is waited for, a minute", missing.message());
+            let message = format!("{}: the run waits a minute for it", missing.message());
             findings.push(finding(false, "template", message));
             return Ok(());
         }
@@ -150,7 +145,7 @@ async fn of_policies(
 ) -> Result<Vec<Finding>> {
     let name = &run.spec.template_ref.name;
     let all = policies(cluster).await?;
-    let matching = Matching::of(&all, name);
+    let matching = Matching::from_policies(&all, name);
     let granted = admitted(
         name,
         &cluster.namespace,
@@ -172,6 +167,8 @@ async fn of_policies(
             finding(true, "policies", message)
         }
     }];
+    let standing = matching.iter().flat_map(check::standing);
+    findings.extend(standing.filter(|one| one.holds == Some(false)));
     if let Some(limit) = matching.concurrent_runs() {
         let message = format!("at most {limit} runs at once");
         findings.push(finding(limit > 0, "limit", message));
@@ -199,7 +196,7 @@ async fn of_workspace(cluster: &Cluster, run: &HarnessRun, name: &str) -> Result
         findings.push(finding(
             true,
             "workspace",
-            format!("it holds Workspace {name}"),
+            format!("it uses Workspace {name}"),
         ));
         return Ok(findings);
     }
@@ -207,8 +204,8 @@ async fn of_workspace(cluster: &Cluster, run: &HarnessRun, name: &str) -> Result
     let runs = cluster.answer(runs.list(&ListParams::default())).await?;
     let before = ahead(run, &runs.items);
     let holder = match &status.active_run_ref {
-        Some(holder) => format!("run {holder} holds Workspace {name}"),
-        None => format!("nobody holds Workspace {name}"),
+        Some(holder) => format!("run {holder} uses Workspace {name}"),
+        None => format!("no run uses Workspace {name}"),
     };
     findings.push(match before.len() {
         0 => finding(

@@ -79,7 +79,7 @@ where
 pub enum Cancelled {
     /// The run is deleted.
     Deleted,
-    /// The run was over before, in this phase, and is left as it is.
+    /// The run had ended in this phase, and is not changed.
     Over(RunPhase),
     /// Another user has deleted the run.
     Gone,

@@ -61,7 +61,7 @@ pub async fn report_template(
     let template = find_named(cluster, name, kind).await?;
     let resolved = template.resolved()?;
     let policies = policies(cluster).await?;
-    let matching = Matching::of(&policies, &template.name).unexpired(Timestamp::now());
+    let matching = Matching::from_policies(&policies, &template.name).unexpired(Timestamp::now());
     let lacking = gaps(resolved, &matching);
     let base = template.spec.base_template_ref.as_ref();
     let workspace = &resolved.workspace;

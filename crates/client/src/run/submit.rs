@@ -34,7 +34,7 @@ pub struct Submission {
 /// The reason why a run would not be admitted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SubmitError {
-    /// There is no prompt.
+    /// The prompt is missing.
     #[error("the prompt is empty")]
     NoPrompt,
     /// The run breaks rules of admission.
@@ -45,8 +45,8 @@ pub enum SubmitError {
 impl From<SubmitError> for Failure {
     fn from(error: SubmitError) -> Self {
         Self::new(error.to_string()).next(match error {
-            SubmitError::NoPrompt => "write what the agent is to do into --prompt or --prompt-file",
-            SubmitError::Refused(_) => "`ozctl run submit --help` says what each flag takes",
+            SubmitError::NoPrompt => "give the prompt with --prompt or --prompt-file",
+            SubmitError::Refused(_) => "`ozctl run submit --help` describes each flag",
         })
     }
 }

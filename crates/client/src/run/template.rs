@@ -111,7 +111,10 @@ pub fn no_template(cluster: &Cluster, reference: &TemplateRef) -> Failure {
         ),
     };
     Failure::new(message)
-        .next("`ozctl run list templates` and `ozctl run list clustertemplates` list those that are there")
+        .next(
+            "`ozctl run list templates` and `ozctl run list clustertemplates` list the existing \
+            templates",
+        )
         .not_found()
 }
 

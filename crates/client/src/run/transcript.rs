@@ -40,19 +40,20 @@ pub enum TranscriptError {
     Refused(#[from] Unreadable),
     /// The run had no image of oz.
     #[error(
-        "the run's status names no image of oz's to read by (ozImage): it never began, or another system ran it"
+        "the run's status names no image of oz to read with (ozImage): it never began, or another \
+            system ran it"
     )]
     NoImage,
     /// The run has neither a workspace nor a name.
     #[error(transparent)]
     Nameless(#[from] IdentityError),
     /// The pod cannot be created from its definition.
-    #[error("failed to make the reader's pod: {0}")]
+    #[error("failed to create the reader's pod: {0}")]
     Malformed(serde_json::Error),
     /// The kubelet cannot create the container.
     #[error(
         "pod {pod} cannot read the transcript: {} ({reason})",
-        message.as_deref().unwrap_or("no more is said")
+        message.as_deref().unwrap_or("there is no message")
     )]
     Hopeless {
         /// The pod.
@@ -98,13 +99,13 @@ impl From<TranscriptError> for Failure {
         let next = match error {
             TranscriptError::Cluster(failure) => return failure,
             TranscriptError::NoImage => {
-                "name an image with cat in it by --reader-image, as NAME@sha256:DIGEST"
+                "name an image that contains cat with --reader-image, as NAME@sha256:DIGEST"
             }
             TranscriptError::Hopeless { .. } => {
-                "its workspace may be gone, or the run may never have begun: `ozctl run status`"
+                "its workspace may be deleted, or the run may never have begun: `ozctl run status`"
             }
             TranscriptError::Failed { .. } => {
-                "`ozctl run logs --help` says which files a transcript has"
+                "`ozctl run logs --help` lists the files of a transcript"
             }
             error => return Self::new(error.to_string()),
         };
@@ -112,7 +113,7 @@ impl From<TranscriptError> for Failure {
     }
 }
 
-/// A pod that reads one file of the transcript of a run that is over.
+/// A pod that reads one file of the transcript of a run that has ended.
 pub struct TranscriptReader<'a> {
     cluster: &'a Cluster,
     pods: Api<Pod>,
@@ -181,7 +182,7 @@ impl<'a> TranscriptReader<'a> {
             let log = String::from_utf8_lossy(&beginning);
             let said = match is_all {
                 true => log.lines().last().unwrap_or("it says nothing"),
-                false => "what is shown of it is not all",
+                false => "the output is incomplete",
             };
             let said = said.to_owned();
             return Err(TranscriptError::Failed { pod: reader, said });
@@ -203,10 +204,10 @@ impl<'a> TranscriptReader<'a> {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(failure)) if failure.is_not_found() => return Ok(()),
             Ok(Err(failure)) => failure,
-            Err(_) => Failure::new("the API server does not answer"),
+            Err(_) => Failure::new("the API server does not respond"),
         };
         let failure = failure
-            .during(&format!("failed to delete pod {reader}, which has read"))
+            .during(&format!("failed to delete pod {reader} after its read"))
             .next(format!(
                 "`kubectl delete pod {reader} -n {}`",
                 self.cluster.namespace

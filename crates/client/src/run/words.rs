@@ -5,10 +5,10 @@ use oz_api::harness::{ProviderKind, TemplateKind};
 /// The reason why a word means nothing here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WordError {
-    /// It is no kind of template.
+    /// The text is not a kind of template.
     #[error("write HarnessTemplate or ClusterHarnessTemplate")]
     TemplateKind,
-    /// It is no source of credentials.
+    /// The text is not a provider of credentials.
     #[error("write one of UserSuppliedSecret, AnthropicAPI, GitHubApp, PATPool")]
     Provider,
 }

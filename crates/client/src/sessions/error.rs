@@ -19,7 +19,7 @@ pub enum SessionError {
     #[error(transparent)]
     Cluster(Failure),
     /// The text names no session.
-    #[error("{text} names no session: write REQUEST, or REQUEST/SESSION")]
+    #[error("{text} is not a session: write REQUEST, or REQUEST/SESSION")]
     Malformed {
         /// The text.
         text: String,
@@ -27,7 +27,7 @@ pub enum SessionError {
         is_open: bool,
     },
     /// No session of the request is recorded.
-    #[error("nothing is recorded of request {request} in namespace {namespace}")]
+    #[error("there is no recording of request {request} in namespace {namespace}")]
     NoRecording {
         /// The namespace.
         namespace: String,
@@ -35,7 +35,7 @@ pub enum SessionError {
         request: String,
     },
     /// The session is not recorded.
-    #[error("nothing is recorded of session {0}")]
+    #[error("there is no recording of session {0}")]
     NotRecorded(SessionKey),
     /// No session of the request is open.
     #[error("no session of request {request} in namespace {namespace} is open{}", because(.incomplete))]
@@ -48,7 +48,7 @@ pub enum SessionError {
         incomplete: Vec<String>,
     },
     /// The gate's list of recordings is malformed.
-    #[error("failed to read what the gate has of request {request}: {error}")]
+    #[error("failed to list the gate's recordings of request {request}: {error}")]
     Recordings {
         /// The name of the request.
         request: String,
@@ -56,7 +56,7 @@ pub enum SessionError {
         error: serde_json::Error,
     },
     /// The gate's list of open sessions is malformed.
-    #[error("failed to read which sessions of request {request} are open: {error}")]
+    #[error("failed to list the open sessions of request {request}: {error}")]
     Open {
         /// The name of the request.
         request: String,
@@ -64,7 +64,7 @@ pub enum SessionError {
         error: serde_json::Error,
     },
     /// The gate's description of a session is malformed.
-    #[error("failed to read what the gate says of the session: {0}")]
+    #[error("failed to read the gate's response about the session: {0}")]
     Description(serde_json::Error),
     /// A recording cannot be read from the gate.
     #[error("failed to read {path}: {error}")]
@@ -120,7 +120,7 @@ pub enum SessionError {
     #[error(transparent)]
     Screen(InvalidSize),
     /// The data of a watched session broke off.
-    #[error("watching session {key} broke off: {error}")]
+    #[error("watching session {key} was interrupted: {error}")]
     BrokenOff {
         /// The session.
         key: Box<SessionKey>,
@@ -138,10 +138,10 @@ pub enum PartError {
     /// It cannot be decrypted.
     #[error(transparent)]
     Age(#[from] AgeError),
-    /// Its frames cannot be decrypted.
+    /// The frames cannot be decrypted.
     #[error(transparent)]
     Frames(#[from] FramesError),
-    /// Its lines are not lines of a recording.
+    /// The lines are not lines of a recording.
     #[error("{0}")]
     Lines(String),
 }
@@ -189,32 +189,35 @@ impl SessionError {
     #[must_use]
     pub fn next_step(&self) -> Option<&'static str> {
         Some(match self {
-            Self::Malformed { is_open: false, .. } => "`ozctl sessions list` shows what there is",
+            Self::Malformed { is_open: false, .. } => "`ozctl sessions list` lists the sessions",
             Self::Malformed { is_open: true, .. } => {
-                "`ozctl sessions list --live` shows what is open"
+                "`ozctl sessions list --live` lists the open sessions"
             }
             Self::NoRecording { .. } | Self::NotRecorded(_) => {
-                "`ozctl sessions list` shows which sessions there were"
+                "`ozctl sessions list` lists the sessions that ended"
             }
-            Self::NotOpen { .. } => "`ozctl sessions list --live` shows what is",
+            Self::NotOpen { .. } => "`ozctl sessions list --live` lists the open sessions",
             Self::Read {
                 error: GateError::Refused { .. },
                 ..
-            } => "reading recordings takes ClusterRole oz-recording-viewer in their namespace",
+            } => "reading recordings requires ClusterRole oz-recording-viewer in their namespace",
             Self::Ask {
                 error: GateError::Refused { status, .. },
                 ..
             } if *status == http::StatusCode::FORBIDDEN => {
-                "seeing, watching and ending open sessions takes ClusterRole oz-session-moderator in their namespace"
+                "listing, watching and ending open sessions requires ClusterRole \
+                    oz-session-moderator in their namespace"
             }
             Self::Encrypted { .. } => {
-                "give the age identity of one of them: `--identity FILE`. `ozctl sessions verify` needs none"
+                "give the age identity of a recipient: `--identity FILE`. `ozctl sessions verify` \
+                    needs none"
             }
             Self::OtherIdentity { .. } => {
-                "give the identity of one of them: `age-keygen -y FILE` shows whose a file is"
+                "give the identity of a recipient: `age-keygen -y FILE` prints the recipient of an \
+                    identity"
             }
             Self::BrokenOff { .. } => {
-                "it may be open still: `ozctl sessions list --live` shows what is"
+                "it may still be open: `ozctl sessions list --live` lists the open sessions"
             }
             _ => return None,
         })
@@ -241,7 +244,7 @@ fn because(incomplete: &[String]) -> String {
 
 fn list(recipients: &[Recipient]) -> String {
     if recipients.is_empty() {
-        return "somebody it does not name".to_owned();
+        return "an unnamed recipient".to_owned();
     }
     let all: Vec<String> = recipients.iter().map(ToString::to_string).collect();
     all.join(", ")

@@ -91,7 +91,7 @@ impl Perform for Kept {
 mod tests {
     use super::*;
 
-    fn shown(text: &str) -> String {
+    fn filter_text(text: &str) -> String {
         Harmless::default().filter(text)
     }
 
@@ -130,7 +130,7 @@ mod tests {
             // The same sequences, each with an introducer of one character.
             ("\u{9b}6n\u{9d}0;owned\u{9c}a", "6n0;owneda"),
         ] {
-            assert_eq!(shown(text), expected, "{text:?}");
+            assert_eq!(filter_text(text), expected, "{text:?}");
         }
     }
 

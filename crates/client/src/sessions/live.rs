@@ -27,7 +27,7 @@ type Result<T, E = SessionError> = std::result::Result<T, E>;
 /// The text names no request, or the gate refuses.
 pub async fn list(cluster: &Cluster, request: Option<&str>, everywhere: bool) -> Result<Listing> {
     let requests = match request {
-        Some(name) => BTreeSet::from([(cluster.namespace.clone(), named(name)?)]),
+        Some(name) => BTreeSet::from([(cluster.namespace.clone(), parse_request_name(name)?)]),
         None => through_gate(cluster, everywhere).await?,
     };
     let mut found = Listing::default();
@@ -49,7 +49,7 @@ pub async fn find(cluster: &Cluster, text: &str) -> Result<SessionKey> {
     if text.contains('/') {
         return SessionKey::read(&format!("{namespace}/{text}")).ok_or_else(|| malformed(text));
     }
-    let listing = open(cluster, namespace, &named(text)?).await?;
+    let listing = open(cluster, namespace, &parse_request_name(text)?).await?;
     let last = listing
         .sessions
         .last()
@@ -118,7 +118,7 @@ pub struct Watch {
 }
 
 /// A piece of a watched session.
-pub enum Seen {
+pub enum SessionEvent {
     /// The description of the session, which comes first.
     Begin(Box<About>),
     /// Output, harmless for a terminal.
@@ -142,7 +142,7 @@ impl Watch {
     ///
     /// # Errors
     /// The connection broke, or the data is malformed.
-    pub async fn next(&mut self) -> Result<Option<Seen>> {
+    pub async fn next(&mut self) -> Result<Option<SessionEvent>> {
         loop {
             while let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
                 let mut line: Vec<u8> = self.begun.drain(..=end).collect();
@@ -171,29 +171,29 @@ impl Watch {
         }
     }
 
-    fn line(&mut self, bytes: &[u8]) -> Result<Option<Seen>, serde_json::Error> {
+    fn line(&mut self, bytes: &[u8]) -> Result<Option<SessionEvent>, serde_json::Error> {
         if bytes.is_empty() {
             return Ok(None);
         }
         let Some(tty) = self.tty else {
             let header: Header = serde_json::from_slice(bytes)?;
             self.tty = Some(header.oz.tty);
-            return Ok(Some(Seen::Begin(Box::new(header.oz))));
+            return Ok(Some(SessionEvent::Begin(Box::new(header.oz))));
         };
         let Event(_, code, data) = serde_json::from_slice(bytes)?;
         let output = match code {
             Code::Output if tty => data,
             // Without a terminal, a line begins where the preceding line ended.
             Code::Output => data.replace('\n', "\r\n"),
-            Code::Mark => return Ok(Some(Seen::Notice(data))),
+            Code::Mark => return Ok(Some(SessionEvent::Notice(data))),
             Code::Input | Code::Resize | Code::Bytes => return Ok(None),
         };
-        Ok(Some(Seen::Output(self.harmless.filter(&output))))
+        Ok(Some(SessionEvent::Output(self.harmless.filter(&output))))
     }
 }
 
 /// Returns the name of a request, if it may be part of a path.
-fn named(text: &str) -> Result<String> {
+fn parse_request_name(text: &str) -> Result<String> {
     let key = SessionKey::read(&format!("x/{text}/x")).ok_or_else(|| malformed(text))?;
     Ok(key.request)
 }
@@ -268,9 +268,9 @@ mod tests {
 
     #[test]
     fn a_name_is_one_segment_of_a_path() {
-        assert_eq!(named("mine").unwrap(), "mine");
+        assert_eq!(parse_request_name("mine").unwrap(), "mine");
         for text in ["", "..", "a/b", "a?b", "A", "\u{1b}[2J"] {
-            assert!(named(text).is_err(), "{text:?}");
+            assert!(parse_request_name(text).is_err(), "{text:?}");
         }
     }
 }

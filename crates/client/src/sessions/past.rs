@@ -1,4 +1,4 @@
-//! Sessions that are over, as the audit trail has them.
+//! Sessions that have ended, from the audit trail.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::cluster::Cluster;
 use crate::failure::Result;
 use crate::trail;
 
-/// A session that is over, or of which a recording is stored.
+/// A session that has ended, or that has a stored recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past {
     /// NAMESPACE/REQUEST/SESSION.
@@ -19,13 +19,13 @@ pub struct Past {
     pub user: String,
     /// The pod; empty if the record names none.
     pub pod: String,
-    /// The way; empty as long as the end is not on record.
+    /// The kind of connection; empty until the end is recorded.
     pub way: String,
     /// The time at which the session was opened.
     pub opened: Option<Timestamp>,
     /// The time at which it ended.
     pub ended: Option<Timestamp>,
-    /// The reason for its end; empty as long as that is not on record.
+    /// The reason for its end; empty until the end is recorded.
     pub end: String,
     /// The exit code.
     pub exit: Option<String>,
@@ -53,7 +53,7 @@ pub enum Recorded {
 
 /// The audit records of one session.
 #[derive(Default)]
-struct Seen {
+struct SessionRecords {
     ended: Option<Record>,
     recorded: Option<Record>,
     unrecorded: bool,
@@ -65,14 +65,14 @@ struct Seen {
 /// The audit trail cannot be read.
 pub async fn list(cluster: &Cluster, query: &Query) -> Result<Vec<Past>> {
     let entries = trail::entries(cluster, query).await?;
-    let mut sessions: BTreeMap<String, Seen> = BTreeMap::new();
+    let mut sessions: BTreeMap<String, SessionRecords> = BTreeMap::new();
     for entry in entries.into_iter().filter(|entry| query.matches(entry)) {
         let record = entry.record;
         let Some(key) = record.details.get("session").cloned() else {
             continue;
         };
         match record.action {
-            Action::SessionEnded | Action::SessionCut => {
+            Action::SessionEnded | Action::SessionTerminated => {
                 sessions.entry(key).or_default().ended = Some(record)
             }
             Action::SessionRecorded => sessions.entry(key).or_default().recorded = Some(record),
@@ -87,7 +87,7 @@ pub async fn list(cluster: &Cluster, query: &Query) -> Result<Vec<Past>> {
 }
 
 impl Past {
-    fn new(session: String, seen: &Seen) -> Self {
+    fn new(session: String, seen: &SessionRecords) -> Self {
         let mut past = Self {
             session,
             ..Self::default()

@@ -48,7 +48,7 @@ impl Source {
                         .map(|part| format!("{prefix}/{session}/{part}"));
                     names.extend(parts.filter_map(|name| PartName::read(&name)));
                 }
-                Ok(Listing::of(names))
+                Ok(Listing::from_parts(names))
             }
         }
     }

@@ -58,7 +58,7 @@ impl<'a> Transcript<'a> {
                 && let Some(event) = self.events.next()
             {
                 match event.1 {
-                    Code::Output => return Ok(Some(screen.shown(&event.2))),
+                    Code::Output => return Ok(Some(screen.feed(&event.2))),
                     Code::Resize => return Ok(Some(screen.resized(&event.2))),
                     Code::Input | Code::Mark | Code::Bytes => continue,
                 }
@@ -97,7 +97,7 @@ impl Screen {
     }
 
     /// Returns the lines that leave the screen because of this output.
-    fn shown(&mut self, output: &str) -> Vec<String> {
+    fn feed(&mut self, output: &str) -> Vec<String> {
         let output = if self.tty {
             output.to_owned()
         } else {

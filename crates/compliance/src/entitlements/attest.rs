@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::{COLUMNS, Entitlement, Entitlements, Way};
+use super::{COLUMNS, Entitlement, EntitlementKind, Entitlements};
 use crate::csv::{self, CsvError};
 
 /// Column and field of the decision: keep or remove.
@@ -77,21 +77,22 @@ pub enum SheetError {
     #[error(transparent)]
     NotCsv(#[from] CsvError),
     /// A line is listed twice.
-    #[error("line {line} is there twice")]
+    #[error("line {line} exists twice")]
     Twice {
         /// Number of the line, from 1.
         line: usize,
     },
     /// The lines have another digest.
     #[error(
-        "its lines are not those of the list with digest {digest}: something but {DECISION} and {RATIONALE} was \
-         changed, added or left out; make the list anew, as JSON if a spreadsheet changed it"
+        "the lines are not those of the list with digest {digest}: a value other than {DECISION} \
+         and {RATIONALE} was changed, added or removed; create the list again, as JSON if a \
+         spreadsheet changed it"
     )]
     Changed {
         /// Digest of the list.
         digest: String,
     },
-    /// A field of a line is no text.
+    /// A field of a line is not a string.
     #[error("line {line}: {field} must be a text")]
     NoText {
         /// Number of the line, from 1.
@@ -100,7 +101,7 @@ pub enum SheetError {
         field: &'static str,
     },
     /// An element of a JSON is no entitlement.
-    #[error("line {line} is no entitlement: {error}")]
+    #[error("line {line} is not an entitlement: {error}")]
     NotAnElement {
         /// Number of the element, from 1.
         line: usize,
@@ -108,22 +109,22 @@ pub enum SheetError {
         error: serde_json::Error,
     },
     /// A line of a CSV is no entitlement.
-    #[error("line {line} is no entitlement")]
+    #[error("line {line} is not an entitlement")]
     NotALine {
         /// Number of the line, from 1.
         line: usize,
     },
     /// A column is missing.
     #[error(
-        "its first line has no column {name}: `ozctl audit entitlements --to-attest -o csv` writes one with all that \
-         are needed"
+        "the first line has no column {name}: `ozctl audit entitlements --to-attest -o csv` writes \
+         a file with all required columns"
     )]
     NoColumn {
         /// Name of the column.
         name: &'static str,
     },
     /// The digest is missing.
-    #[error("it has no line {DIGEST}, which is the last of the list")]
+    #[error("there is no line {DIGEST}, the last line of the list")]
     NoDigest,
 }
 
@@ -259,7 +260,9 @@ impl Sheet {
             return Err(problems);
         }
         if self.lines.is_empty() {
-            return Err(vec!["the list has no line to decide about".to_owned()]);
+            return Err(vec![
+                "the list has no line that requires a decision".to_owned(),
+            ]);
         }
         let is_removed = |line: &&Line| line.choice() == Some(Choice::Remove);
         let removed: Vec<Line> = self.lines.iter().filter(is_removed).cloned().collect();
@@ -293,7 +296,7 @@ impl Line {
     fn problems(&self) -> Vec<String> {
         let number = self.number;
         if self.decision.trim().is_empty() {
-            return vec![format!("line {number} is not decided: keep or remove")];
+            return vec![format!("line {number} has no decision: keep or remove")];
         }
         let mut problems = Vec::new();
         if self.choice().is_none() {
@@ -366,24 +369,29 @@ impl Entitlement {
     }
 }
 
-impl Way {
+impl EntitlementKind {
     /// Returns the steps to remove an entitlement of this kind.
     #[must_use]
     pub fn removal(self) -> &'static str {
         match self {
             Self::Request => {
-                "take them out of allowedGroups and allowedUsers of the template, or delete it"
+                "remove the subject from allowedGroups and allowedUsers of the template, or delete \
+                    the template"
             }
             Self::Approve => {
-                "take them out of the rules of the template (spec.accessConfig.approval)"
+                "remove the subject from the rules of the template (spec.accessConfig.approval)"
             }
-            Self::Emergency => "take them out of spec.accessConfig.emergency of the template",
+            Self::Emergency => {
+                "remove the subject from spec.accessConfig.emergency of the \
+                template"
+            }
             Self::TransientBinding => {
-                "take the role from transient.bindableRoles, or their right to create transient bindings"
+                "remove the role from transient.bindableRoles, or the subject's right to create \
+                    transient bindings"
             }
-            Self::Waiting => "delete the transient binding, whose window is still to open",
-            Self::BreakGlass => "take the group from webhook.breakGlassGroups",
-            Self::Granted => "end it: `ozctl revoke NAME`, or `ozctl lock`",
+            Self::Waiting => "delete the transient binding, whose window has not begun",
+            Self::BreakGlass => "remove the group from webhook.breakGlassGroups",
+            Self::Granted => "revoke the access: `ozctl revoke NAME`, or `ozctl lock`",
             Self::Standing => "change or delete the binding: kubectl edit or delete",
         }
     }
@@ -394,7 +402,7 @@ mod tests {
     use super::*;
     use crate::entitlements::SubjectKind;
 
-    fn one(way: Way, subject: &str) -> Entitlement {
+    fn one(way: EntitlementKind, subject: &str) -> Entitlement {
         Entitlement {
             way,
             namespace: "shop".into(),
@@ -409,12 +417,12 @@ mod tests {
 
     fn list() -> Entitlements {
         let lines = [
-            one(Way::Request, "devs"),
-            one(Way::Standing, "=ops"),
+            one(EntitlementKind::Request, "devs"),
+            one(EntitlementKind::Standing, "=ops"),
             Entitlement {
                 permits: Vec::new(),
                 objects: Vec::new(),
-                ..one(Way::BreakGlass, "-")
+                ..one(EntitlementKind::BreakGlass, "-")
             },
         ];
         Entitlements::new(lines.into(), BTreeSet::from(["Role: not read".to_owned()]))
@@ -477,11 +485,11 @@ mod tests {
         let bidi = "\u{202e}tfel";
         let long = "x".repeat(1025);
         for (decisions, decided, why) in [
-            (vec![], 0, "line 1 is not decided"),
+            (vec![], 0, "line 1 has no decision"),
             (
                 vec![("keep", "yes"), ("", "so"), ("keep", "yes")],
                 2,
-                "line 2 is not decided",
+                "line 2 has no decision",
             ),
             (
                 vec![("keep", "yes"), ("maybe", "so"), ("keep", "yes")],
@@ -527,10 +535,10 @@ mod tests {
             (without, "are not those of the list"),
             (
                 good.replacen(twice, &format!("{twice}\n{twice}"), 1),
-                "is there twice",
+                "exists twice",
             ),
-            (good.replace("Standing", "Sitting"), "is no entitlement"),
-            (no_digest, "has no line DIGEST"),
+            (good.replace("Standing", "Sitting"), "is not an entitlement"),
+            (no_digest, "there is no line DIGEST"),
             (list().csv(), "has no column decision"),
             (
                 good.replacen("permits", "permit", 1),
@@ -547,7 +555,7 @@ mod tests {
             ),
             (
                 json(&ALL).replace("\"limits\"", "\"limit\""),
-                "is no entitlement",
+                "is not an entitlement",
             ),
             (
                 "{}".to_owned(),
@@ -565,7 +573,8 @@ mod tests {
 
     #[test]
     fn more_lines_are_removed_than_an_attestation_names() {
-        let lines = (0..100).map(|number| one(Way::Standing, &format!("group-{number:03}")));
+        let lines =
+            (0..100).map(|number| one(EntitlementKind::Standing, &format!("group-{number:03}")));
         let list = Entitlements::new(lines.collect(), BTreeSet::new());
         let mut value = serde_json::to_value(&list).unwrap();
         for line in value["entitlements"].as_array_mut().unwrap() {
@@ -583,12 +592,12 @@ mod tests {
             .unwrap()
             .attested(&nothing)
             .unwrap_err();
-        assert_eq!(refused, ["the list has no line to decide about"]);
+        assert_eq!(refused, ["the list has no line that requires a decision"]);
     }
 
     #[test]
     fn sentence_of_entitlement_is_bounded_without_control_characters() {
-        let mut long = one(Way::Standing, &"ü".repeat(4000));
+        let mut long = one(EntitlementKind::Standing, &"ü".repeat(4000));
         assert!(long.sentence().len() <= MAX_REASON);
         long.subject = "a\u{1b}[2J\nb".into();
         assert!(!long.sentence().chars().any(char::is_control));

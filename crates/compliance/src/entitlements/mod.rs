@@ -37,7 +37,7 @@ const PURPOSE: &str = "oz-entitlements/v1";
     strum::EnumString,
     strum::IntoStaticStr,
 )]
-pub enum Way {
+pub enum EntitlementKind {
     /// A template allows the subject to request access.
     Request,
     /// A rule of a template allows the subject to approve the requests of others.
@@ -89,7 +89,7 @@ const EVERYWHERE: &str = "";
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Entitlement {
     /// The way of access.
-    pub way: Way,
+    pub way: EntitlementKind,
     /// The namespace; empty for all namespaces.
     pub namespace: String,
     /// The kind of the subject.

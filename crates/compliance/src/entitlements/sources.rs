@@ -6,7 +6,7 @@ use oz_api::{AccessConfig, ApprovalRule, IdentityError};
 use oz_core::kinds::AccessTemplate;
 use oz_core::transient::{Closes, StoredBinding};
 
-use super::{EVERYWHERE, Entitlement, SubjectKind, Way};
+use super::{EVERYWHERE, Entitlement, EntitlementKind, SubjectKind};
 
 /// Returns the entitlements that a template defines: to request access, and to approve the requests of others.
 ///
@@ -40,9 +40,9 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Result<Vec<Entitlement>, 
     let limits = limits(config);
     let mut found = Vec::new();
     let groups = config.allowed_groups.iter();
-    found.extend(groups.map(|name| of(Way::Request, group, name, &source, &limits)));
+    found.extend(groups.map(|name| of(EntitlementKind::Request, group, name, &source, &limits)));
     let users = config.allowed_users.iter();
-    found.extend(users.map(|name| of(Way::Request, user, name, &source, &limits)));
+    found.extend(users.map(|name| of(EntitlementKind::Request, user, name, &source, &limits)));
     if let Some(emergency) = &config.emergency {
         let source = format!("{source}, emergency");
         let limits = format!(
@@ -50,9 +50,12 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Result<Vec<Entitlement>, 
             emergency.max_duration
         );
         let groups = emergency.groups.iter();
-        found.extend(groups.map(|name| of(Way::Emergency, group, name, &source, &limits)));
+        found.extend(
+            groups.map(|name| of(EntitlementKind::Emergency, group, name, &source, &limits)),
+        );
         let users = emergency.users.iter();
-        found.extend(users.map(|name| of(Way::Emergency, user, name, &source, &limits)));
+        found
+            .extend(users.map(|name| of(EntitlementKind::Emergency, user, name, &source, &limits)));
     }
     for rule in config.approval.iter().flat_map(|approval| &approval.rules) {
         let ApprovalRule {
@@ -65,9 +68,10 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Result<Vec<Entitlement>, 
         let source = format!("{source}, rule {name}");
         let limits = format!("{approvals} must approve; nobody for themselves");
         let groups = groups.iter();
-        found.extend(groups.map(|name| of(Way::Approve, group, name, &source, &limits)));
+        found
+            .extend(groups.map(|name| of(EntitlementKind::Approve, group, name, &source, &limits)));
         let users = users.iter();
-        found.extend(users.map(|name| of(Way::Approve, user, name, &source, &limits)));
+        found.extend(users.map(|name| of(EntitlementKind::Approve, user, name, &source, &limits)));
     }
     Ok(found)
 }
@@ -93,7 +97,7 @@ fn limits(config: &AccessConfig) -> String {
 #[must_use]
 pub fn break_glass(group: &str, source: &str) -> Entitlement {
     Entitlement {
-        way: Way::BreakGlass,
+        way: EntitlementKind::BreakGlass,
         namespace: EVERYWHERE.to_owned(),
         kind: SubjectKind::Group,
         subject: group.to_owned(),
@@ -125,7 +129,7 @@ pub fn waiting(binding: &StoredBinding<'_>, now: Timestamp) -> Vec<Entitlement> 
         .filter_map(|subject| {
             let own = subject.namespace.as_deref().filter(|own| !own.is_empty());
             Some(Entitlement {
-                way: Way::Waiting,
+                way: EntitlementKind::Waiting,
                 namespace: namespace.unwrap_or(EVERYWHERE).to_owned(),
                 kind: subject.kind.parse().ok()?,
                 subject: match own {
@@ -145,7 +149,7 @@ pub fn waiting(binding: &StoredBinding<'_>, now: Timestamp) -> Vec<Entitlement> 
 #[must_use]
 pub fn bindable(holder: &Entitlement, role: &str, source: &str) -> Entitlement {
     Entitlement {
-        way: Way::TransientBinding,
+        way: EntitlementKind::TransientBinding,
         permits: vec![format!("bind {role}")],
         source: format!("{}; {source}", holder.source),
         limits: "with the verb bind on the role".to_owned(),

@@ -11,7 +11,7 @@ use kube::core::{Selector, SelectorExt as _};
 use oz_api::{IdentityError, Name};
 use oz_core::connect::copied;
 
-use super::{EVERYWHERE, Entitlement, SubjectKind, Way};
+use super::{EVERYWHERE, Entitlement, EntitlementKind, SubjectKind};
 
 /// Namespace (none for cluster-wide objects) and name.
 pub type Key = (Option<String>, String);
@@ -187,8 +187,8 @@ impl Rbac {
                 None => format!("ClusterRoleBinding {name}"),
             };
             let way = match self.granted.contains(&binding.key) {
-                true => Way::Granted,
-                false => Way::Standing,
+                true => EntitlementKind::Granted,
+                false => EntitlementKind::Standing,
             };
             for ((from, objects), permits) in ways {
                 let role = format!("{} {}", binding.role.kind, binding.role.name);

@@ -48,7 +48,7 @@ fn bound(rbac: &mut Rbac, namespace: Option<&str>, name: &str, role: (&str, &str
 }
 
 /// Returns a short form of each row.
-fn told(found: &[Entitlement]) -> BTreeSet<String> {
+fn describe(found: &[Entitlement]) -> BTreeSet<String> {
     let lines = found.iter().map(|one| {
         let place = match one.namespace.as_str() {
             "" => "everywhere".to_owned(),
@@ -80,7 +80,7 @@ fn given(rule: Value) -> (BTreeSet<String>, BTreeSet<String>) {
             .unwrap();
         let devs = [subject("Group", "devs")];
         bound(&mut rbac, namespace, "b", ("ClusterRole", "r"), &devs);
-        told(&rbac.into_pods())
+        describe(&rbac.into_pods())
     };
     (in_one(Some("shop")), in_one(None))
 }
@@ -223,7 +223,7 @@ fn aggregated_roles_are_resolved_to_those_that_they_are_made_of() {
         "User olga in shop: create pods/attach",
         "User olga in shop: create pods/exec",
     ];
-    assert_eq!(told(&found), lines(&expected));
+    assert_eq!(describe(&found), lines(&expected));
 }
 
 #[test]
@@ -245,15 +245,15 @@ fn bindings_of_grants_are_separate_and_missing_role_permits_nothing() {
     bound(&mut rbac, Some("shop"), "c", ("ClusterRole", "r"), &who);
     rbac.granted([(Some("shop".to_owned()), "grant".to_owned())]);
     let found = rbac.into_pods();
-    let ways: Vec<(Way, &str)> = found
+    let ways: Vec<(EntitlementKind, &str)> = found
         .iter()
         .map(|one| (one.way, one.subject.as_str()))
         .collect();
     let expected = [
-        (Way::Granted, "alice"),
-        (Way::Granted, "ci/runner"),
-        (Way::Standing, "alice"),
-        (Way::Standing, "ci/runner"),
+        (EntitlementKind::Granted, "alice"),
+        (EntitlementKind::Granted, "ci/runner"),
+        (EntitlementKind::Standing, "alice"),
+        (EntitlementKind::Standing, "ci/runner"),
     ];
     assert_eq!(ways, expected);
 }
@@ -278,7 +278,7 @@ fn users_who_may_create_transient_bindings_are_listed_per_role() {
             let row = bindable(holder, "ClusterRole view", "transient.bindableRoles");
             assert_eq!(
                 (row.way, &row.permits[0][..]),
-                (Way::TransientBinding, "bind ClusterRole view")
+                (EntitlementKind::TransientBinding, "bind ClusterRole view")
             );
             assert_eq!((&row.namespace[..], &row.subject[..]), ("shop", "ask"));
         }
@@ -306,7 +306,7 @@ fn template() -> ExecAccessTemplate {
 #[test]
 fn a_template_names_who_may_ask_and_who_may_approve() {
     let found = of_template(&template()).unwrap();
-    let rows: Vec<(Way, &str, &str)> = found
+    let rows: Vec<(EntitlementKind, &str, &str)> = found
         .iter()
         .map(|one| (one.way, one.subject.as_str(), one.source.as_str()))
         .collect();
@@ -316,10 +316,10 @@ fn a_template_names_who_may_ask_and_who_may_approve() {
         format!("{template}, rule security"),
     );
     let expected = [
-        (Way::Request, "devs", template),
-        (Way::Request, "=erin", template),
-        (Way::Approve, "ops", sre.as_str()),
-        (Way::Approve, "bob", security.as_str()),
+        (EntitlementKind::Request, "devs", template),
+        (EntitlementKind::Request, "=erin", template),
+        (EntitlementKind::Approve, "ops", sre.as_str()),
+        (EntitlementKind::Approve, "bob", security.as_str()),
     ];
     assert_eq!(rows, expected);
     assert_eq!(

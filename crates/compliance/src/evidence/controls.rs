@@ -6,7 +6,7 @@ use oz_trail::{Action, Decision};
 
 use super::accounts::Accounts;
 use super::{Manifest, ObjectDigest};
-use crate::entitlements::{Entitlements, Way};
+use crate::entitlements::{EntitlementKind, Entitlements};
 
 /// A control of a framework.
 struct Control {
@@ -19,80 +19,88 @@ struct Control {
 const CONTROLS: [Control; 11] = [
     Control {
         id: "SOC 2 CC6.1",
-        asks: "logical access is restricted to whom it is meant for",
-        answered: "`entitlements.csv`: who could get into which pods and by what; `objects.json`: the templates by \
-                   digest; `SessionRefused` and `RequestDenied` in `records.jsonl`",
-        not_answered: "who is in a group: the identity provider knows; other ways into hosts and networks",
+        asks: "logical access is restricted to authorized users",
+        answered: "`entitlements.csv`: which users could connect to which pods, and by which rule; \
+                   `objects.json`: the templates by digest; `SessionRefused` and `RequestDenied` \
+                   in `records.jsonl`",
+        not_answered: "the members of a group: the identity provider; other access to hosts and \
+            networks",
     },
     Control {
         id: "SOC 2 CC6.2",
-        asks: "users are registered and authorised before they get access",
-        answered: "`summary.csv`: each grant with who asked, as the API server authenticated them, and `approvedBy`; \
-                   `approvals.csv`",
-        not_answered: "how users are registered: the identity provider's",
+        asks: "users are registered and authorized before they get access",
+        answered: "`summary.csv`: each grant with its requester, as the API server authenticated \
+                   them, and `approvedBy`; `approvals.csv`",
+        not_answered: "the registration of users: the identity provider",
     },
     Control {
         id: "SOC 2 CC6.3",
-        asks: "access is given by role, with separation of duties, and is changed and removed",
-        answered: "`summary.csv`: `until`, `endedAt`, `endedBy`; `approvals.csv`: nobody counts for their own request; \
-                   `TemplateChanged` in `records.jsonl`",
+        asks: "access is granted by role, with separation of duties, and is changed and removed",
+        answered: "`summary.csv`: `until`, `endedAt`, `endedBy`; `approvals.csv`: requesters \
+                   cannot approve their own requests; `TemplateChanged` in `records.jsonl`",
         not_answered: "whether a role suits a job: the reviewer's judgement",
     },
     Control {
         id: "ISO 27001 A.5.18",
         asks: "access rights are provisioned, reviewed, changed and removed by rule",
-        answered: "`summary.csv`, `approvals.csv`; `entitlements.csv` is what there is to review, and \
-                   `attestations.csv` who reviewed it when, how many lines they kept and removed, and by which file",
-        not_answered: "what was decided about each line: the file with the digest that the attestation names; that \
-                       what was to be removed is gone",
+        answered: "`summary.csv`, `approvals.csv`; `entitlements.csv` is the list to review, and \
+                   `attestations.csv` has its reviewers, the time, the number of kept and removed \
+                   lines, and the file",
+        not_answered: "the decision about each line: the file with the digest that the attestation \
+                       names; the removal of the rights",
     },
     Control {
         id: "ISO 27001 A.8.2",
         asks: "privileged access rights are restricted and managed",
-        answered: "`entitlements.csv`: rows `Standing` and `BreakGlass` are privileged rights without an end; \
-                   `summary.csv`: those with one",
-        not_answered: "privileged rights that are not ways into pods, and those that lead there in two steps",
+        answered: "`entitlements.csv`: rows `Standing` and `BreakGlass` are privileged rights \
+                   without an expiry; `summary.csv`: those with an expiry",
+        not_answered: "privileged rights that do not give access to pods, and those that give it \
+            in two steps",
     },
     Control {
         id: "ISO 27001 A.8.15",
         asks: "logs of activities are produced, kept, protected and analysed",
-        answered: "`records.jsonl`, chained and signed; `verify.json`: that none is missing or changed; `seal.json`",
-        not_answered: "Kubernetes' own audit log; that somebody analyses any of it",
+        answered: "`records.jsonl`, chained and signed; `verify.json`: proof that none is missing \
+            or changed; `seal.json`",
+        not_answered: "Kubernetes' audit log; the analysis of the logs",
     },
     Control {
         id: "PCI DSS 7.2.4",
         asks: "user accounts and access privileges are reviewed every six months",
-        answered: "`attestations.csv`: who reviewed which list, by its digest, when; `entitlements.csv` is the list as \
-                   it is now",
-        not_answered: "reviews of other times than the bundle's; their approval by management",
+        answered: "`attestations.csv`: the reviewers of each list, by its digest, and the time; \
+                   `entitlements.csv` is the list at the time of the bundle",
+        not_answered: "reviews at other times than the bundle's; their approval by management",
     },
     Control {
         id: "PCI DSS 10.2.1",
         asks: "audit logs record access, actions of administrators, invalid attempts and changes of the log itself",
-        answered: "`records.jsonl`: `SessionOpened`, `SessionRefused`, `RequestDenied`, `KeyRotated`, \
-                   `TrailShortened`, `WriterStarted`, each with who, when, what and where",
-        not_answered: "what was typed in a session; what applications log",
+        answered: "`records.jsonl`: `SessionOpened`, `SessionRefused`, `RequestDenied`, \
+                   `KeyRotated`, `TrailShortened`, `WriterStarted`, each with user, time, action \
+                   and place",
+        not_answered: "the input of sessions; the logs of applications",
     },
     Control {
         id: "NIST AC-2(2)",
         asks: "temporary and emergency accounts are removed automatically",
-        answered: "`summary.csv`: every grant has `until`; `AccessExpired` is its automatic end; `reviews.csv`: who \
-                   looked at an emergency afterwards, and found what",
-        not_answered: "accounts: oz gives rights to accounts that exist",
+        answered: "`summary.csv`: every grant has `until`; `AccessExpired` is its automatic \
+                   removal; `reviews.csv`: the reviewers of emergencies and their findings",
+        not_answered: "accounts: oz grants rights to existing accounts",
     },
     Control {
         id: "NIST AC-5",
         asks: "duties are separated",
-        answered: "`approvals.csv`: who approved under which rule; `ApprovalRefused` is what was tried and refused",
-        not_answered: "requests by templates without rules of approval: `approvedBy` is empty",
+        answered: "`approvals.csv`: the approvers and the rule of each approval; `ApprovalRefused` \
+            is each denied approval",
+        not_answered: "requests by templates without approval rules: `approvedBy` is empty",
     },
     Control {
         id: "NIST AC-6(9)",
         asks: "the use of privileged functions is logged",
         answered: "`records.jsonl` and `summary.csv`: `SessionOpened` and `BreakGlassOpened`, with the digest of the \
                    command",
-        not_answered: "sessions of those whom the connect hook leaves alone (nodes, the system's controllers), and \
-                       those of break-glass groups and in observing namespaces that opened while no webhook ran",
+        not_answered: "sessions of users that the connect hook exempts (nodes, the system's \
+                       controllers), and sessions of break-glass groups and in observing \
+                       namespaces that opened while no webhook ran",
     },
 ];
 
@@ -129,7 +137,7 @@ pub fn controls(
     let gaps = manifest.gaps.iter().chain(&entitlements.gaps);
     let gaps: String = gaps.map(|gap| format!("- {}\n", plain(gap))).collect();
     text.push_str(match gaps.as_str() {
-        "" => "None: whoever made this could read all that belongs in it.\n",
+        "" => "None: the author of the bundle could read all of its sources.\n",
         gaps => gaps,
     });
     text
@@ -151,17 +159,17 @@ fn numbers(
         found.count().to_string()
     };
     let verdict = match report.verdict(false) {
-        Verdict::Whole => "none is missing or changed, by the keys that the cluster published",
-        Verdict::NotWhole => "NOT WHOLE: see `verify.json`",
+        Verdict::Valid => "none is missing or changed, by the keys that the cluster published",
+        Verdict::Invalid => "NOT WHOLE: see `verify.json`",
         Verdict::Unchecked => {
             "NOT CHECKED: signed by keys that are not published, see `verify.json`"
         }
-        Verdict::Nothing => "there is none, which proves nothing",
+        Verdict::Empty => "there are no audit records, which proves nothing",
     };
     vec![
         ("Records", accounts.records().to_string()),
         ("Whether the records are whole", verdict.to_owned()),
-        ("Requests and bindings told of", requests.to_string()),
+        ("Requests and bindings in the records", requests.to_string()),
         ("Granted", granted.to_string()),
         (
             "Granted by approval of others",
@@ -200,7 +208,7 @@ fn numbers(
             total(Action::BreakGlassOpened, Decision::Allow),
         ),
         (
-            "Attestations of who could get in",
+            "Attestations of entitlements",
             total(Action::EntitlementsAttested, Decision::Allow),
         ),
         (
@@ -208,8 +216,11 @@ fn numbers(
             total(Action::SessionRefused, Decision::Deny),
         ),
         ("Templates and policies", objects.len().to_string()),
-        ("Rights that stand without oz", ways(Way::Standing)),
-        ("Break-glass groups", ways(Way::BreakGlass)),
+        (
+            "Permanent rights that do not depend on oz",
+            ways(EntitlementKind::Standing),
+        ),
+        ("Break-glass groups", ways(EntitlementKind::BreakGlass)),
         (
             "Digest of the entitlements",
             format!("`{}`", entitlements.digest),

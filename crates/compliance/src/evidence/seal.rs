@@ -72,11 +72,11 @@ impl SealOrder {
             by => by.chars().take(LONGEST_NAME).collect(),
         };
         let message = format!(
-            "Evidence with the sums {} is sealed, as {by} asks",
+            "The evidence with the sums {} is sealed, as {by} requests",
             self.sums
         );
         let (action, note) = (Action::EvidenceSealed, Decision::Note);
-        Record::about(now, action, note, &self.sums, "Asked", message)
+        Record::about(now, action, note, &self.sums, "Requested", message)
             .detail(SUMS, self.sums.clone())
             .detail(BY, by)
     }
@@ -102,7 +102,7 @@ pub enum SealError {
     #[error("{0}")]
     Signature(#[from] KeyError),
     /// The record has another purpose.
-    #[error("the record is not one by which the operator seals evidence")]
+    #[error("the audit record is not a seal of evidence by the operator")]
     Other,
 }
 

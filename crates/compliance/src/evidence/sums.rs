@@ -7,13 +7,13 @@ use sha2::{Digest as _, Sha256};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Difference {
     /// The text has another line for a file.
-    #[error("{name} is not the file that was summed up")]
+    #[error("{name} has another digest")]
     File {
         /// Name of the file.
         name: String,
     },
     /// The text has lines for further files.
-    #[error("it names files that are not there")]
+    #[error("it names files that do not exist")]
     More,
 }
 

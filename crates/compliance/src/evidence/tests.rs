@@ -388,7 +388,7 @@ fn changed_sums_name_differing_file() {
         sums.difference(&more)
             .unwrap()
             .to_string()
-            .contains("not there")
+            .contains("do not exist")
     );
 }
 

@@ -42,7 +42,7 @@ fn tempted(authors: &[&str], metadata: &Value) -> World {
 #[test]
 fn selected_object_is_adopted_if_each_author_may_update_and_delete_it() {
     let mut world = tempted(&["alice", "bob"], &json!({}));
-    let wants = asked(&world, at(0));
+    let wants = asked(&world, timestamp(0));
     let [want] = wants.as_slice() else {
         panic!("{wants:?}");
     };
@@ -73,21 +73,21 @@ fn selected_object_is_adopted_if_each_author_may_update_and_delete_it() {
     };
     for refused in [lacking, unknown] {
         world.facts.rights.clear();
-        found(&mut world, at(0), &refused);
-        assert!(world.pass(at(0)).is_empty(), "{refused:?}");
+        found(&mut world, timestamp(0), &refused);
+        assert!(world.pass(timestamp(0)).is_empty(), "{refused:?}");
     }
     world.facts.rights.clear();
-    found(&mut world, at(0), &fine());
-    assert_eq!(world.pass(at(0)), ["adopt a", "delete a"]);
+    found(&mut world, timestamp(0), &fine());
+    assert_eq!(world.pass(timestamp(0)), ["adopt a", "delete a"]);
 }
 
 #[test]
 fn nothing_is_adopted_for_authors_who_are_not_known() {
     let mut world = tempted(&[], &json!({}));
-    assert!(world.pass(at(0)).is_empty());
+    assert!(world.pass(timestamp(0)).is_empty());
     let mut world = tempted(&["alice"], &json!({}));
     world.parent.data["spec"]["more"] = json!("by somebody else");
-    assert!(world.pass(at(0)).is_empty());
+    assert!(world.pass(timestamp(0)).is_empty());
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn object_that_names_the_parent_is_adopted_and_one_that_names_another_is_not() {
     let annotation = |uid: &str| json!({"annotations": {"oz.wizardofoz.co/adoptable-by": uid}});
     for names in [label, annotation] {
         let mut world = tempted(&[], &names("parent"));
-        assert_eq!(world.pass(at(0)), ["adopt a", "delete a"]);
+        assert_eq!(world.pass(timestamp(0)), ["adopt a", "delete a"]);
         let mut world = tempted(&[], &names("another"));
-        assert!(world.pass(at(0)).is_empty());
+        assert!(world.pass(timestamp(0)).is_empty());
     }
 }
 
@@ -107,10 +107,10 @@ fn composite_adopting_like_original_requires_no_review() {
     let mut world = tempted(&[], &json!({}));
     let as_original = ["fleets".to_owned()];
     world.composite.declared = world.composite.declared.adopting(&as_original);
-    assert_eq!(world.pass(at(0)), ["adopt a", "delete a"]);
+    assert_eq!(world.pass(timestamp(0)), ["adopt a", "delete a"]);
     let mut world = tempted(&[], &json!({}));
     world.composite.declared = world.composite.declared.adopting(&["others".to_owned()]);
-    assert!(world.pass(at(0)).is_empty());
+    assert!(world.pass(timestamp(0)).is_empty());
 }
 
 #[test]
@@ -141,7 +141,10 @@ fn objects_that_hand_out_rights_or_belong_to_oz_are_never_adopted() {
         let resource = &mut world.live[0].resource;
         resource.group = group.to_owned();
         resource.plural = plural.to_owned();
-        assert!(world.pass(at(0)).is_empty(), "{plural}.{group}: {metadata}");
+        assert!(
+            world.pass(timestamp(0)).is_empty(),
+            "{plural}.{group}: {metadata}"
+        );
     }
 }
 
@@ -155,14 +158,17 @@ fn pass_reviews_limited_number_of_selected_objects() {
             json!({"name": name, "namespace": "dev", "uid": name, "labels": {"crew": "one"}}),
         );
     }
-    assert_eq!(asked(&world, at(0)).len(), 32);
+    assert_eq!(asked(&world, timestamp(0)).len(), 32);
 }
 
 #[test]
 fn nothing_is_adopted_before_the_parent_is_known_to_live() {
     let mut world = selecting();
     world.stray(json!({"name": "a", "namespace": "dev", "uid": "a", "labels": {"crew": "one"}}));
-    assert_eq!(world.verdict(at(0)).question(), Some(Question::Alive));
+    assert_eq!(
+        world.verdict(timestamp(0)).question(),
+        Some(Question::Alive)
+    );
     // A parent that is being deleted, or that cannot be confirmed to exist, adopts nothing.
     for alive in [Ok(false), Err(Failure::transient("Unreachable", "no"))] {
         let mut world = tempted(
@@ -170,7 +176,7 @@ fn nothing_is_adopted_before_the_parent_is_known_to_live() {
             &json!({"labels": {"crew": "one", "controller-uid": "parent"}}),
         );
         world.facts.alive = Some(alive);
-        assert!(world.pass(at(0)).is_empty());
+        assert!(world.pass(timestamp(0)).is_empty());
     }
 }
 
@@ -187,7 +193,7 @@ fn unselected_child_is_disowned_and_foreign_child_is_left() {
     world
         .stray(json!({"name": "far", "namespace": "other", "uid": "c", "labels": {"crew": "one"}}));
     world.answers(&json!({"children": []}));
-    assert_eq!(world.pass(at(0)), ["disown mine"]);
+    assert_eq!(world.pass(timestamp(0)), ["disown mine"]);
 }
 
 #[test]
@@ -197,13 +203,13 @@ fn a_parent_without_a_selector_says_so() {
         (json!({"selector": {}}), "selects everything"),
         (
             json!({"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}),
-            "no label selector",
+            "not a label selector",
         ),
-        (json!({"selector": 7}), "no label selector"),
+        (json!({"selector": 7}), "not a label selector"),
     ] {
         let mut world = selecting();
         world.parent.data["spec"] = spec;
-        let obstacle = world.plan(at(0)).obstacle.unwrap();
+        let obstacle = world.plan(timestamp(0)).obstacle.unwrap();
         assert!(obstacle.message.contains(said), "{obstacle}");
     }
 }
@@ -215,7 +221,7 @@ fn pass_over_a_parent_without_identity_fails_and_adopts_nothing() {
     world.facts.alive = Some(Ok(true));
     world.answers(&json!({"children": []}));
     world.parent.metadata.uid = None;
-    let plan = world.plan(at(0));
+    let plan = world.plan(timestamp(0));
     let failure = plan.obstacle.unwrap();
     assert!(failure.message.contains("metadata.uid"), "{failure}");
     assert!(plan.stages.is_empty(), "{:?}", plan.stages);

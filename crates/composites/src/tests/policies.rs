@@ -19,7 +19,9 @@ fn the_policies_of_both_hooks_are_followed() {
         hooks["finalize"] = json!({"webhook": {"url": "http://opa.second/v0/data/ends"}});
     });
     let namespaces = ["first".to_owned(), "second".to_owned()];
-    let declared = Declared::of(&both).unwrap().with_policies(&namespaces);
+    let declared = Declared::from_composite(&both)
+        .unwrap()
+        .with_policies(&namespaces);
     let found: Vec<_> = declared
         .policies()
         .map(|one| one.modules.namespace())
@@ -59,7 +61,7 @@ fn parent_report_that_misses_child_does_not_count() {
     };
     let reports = BTreeMap::from([("one".to_owned(), report)]);
     let tally = |children: &[(&'static str, &'static str)]| {
-        let told = Tally::of(None, ["one"], &reports);
+        let told = Tally::from_reports(None, ["one"], &reports);
         told.checked(children.iter().copied(), &reports)
             .is_within(1_000)
     };
@@ -72,11 +74,11 @@ fn parent_report_that_misses_child_does_not_count() {
 fn guarded_parent_reports_known_children() {
     let mut world = World::new(Method::InPlace);
     world.answers(&json!({"children": [map("a", "x"), map("b", "x")]}));
-    world.pass(at(0));
+    world.pass(timestamp(0));
     world.stray(json!({"name": "stray", "namespace": "dev", "uid": "s"}));
     world.composite.mode = Mode::Guard;
     world.answers(&json!({"children": [map("a", "x")]}));
-    let plan = world.plan(at(1));
+    let plan = world.plan(timestamp(1));
     let told = plan.steps().find_map(|step| match step {
         Step::Effect(effect) if effect.port == guard::PORT => Some(effect.payload.clone()),
         _ => None,

@@ -137,7 +137,7 @@ fn kinds_that_are_none_or_are_reserved_are_refused() {
         (
             "/spec/parent/labelSelector",
             near,
-            "spec.parent.labelSelector: is no label selector",
+            "spec.parent.labelSelector: is not a label selector",
         ),
         ("/spec/children", json!([]), "spec.children: has 0 kinds"),
         (
@@ -148,12 +148,12 @@ fn kinds_that_are_none_or_are_reserved_are_refused() {
         (
             "/spec/parent/apiVersion",
             rbac,
-            "is reserved: it can be a child, and no parent",
+            "is reserved: it can be a child, but not a parent",
         ),
         (
             "/spec/children",
             json!([one, one]),
-            "spec.children[1]: a is there twice",
+            "spec.children[1]: a exists twice",
         ),
         (
             "/spec/related",
@@ -173,7 +173,7 @@ fn a_policy_that_is_nowhere_is_refused() {
     let key = json!({"namespace": "policies", "name": "fleets", "key": "fleets.rego"});
     let both = json!({"inline": "package a", "configMapRef": key});
     let one = "spec.policy: must have inline or configMapRef";
-    let path = "spec.policy.package: is no path";
+    let path = "spec.policy.package: is not a path";
     refused(&[
         ("/spec/policy", json!({}), one),
         ("/spec/policy", both, one),
@@ -185,9 +185,10 @@ fn a_policy_that_is_nowhere_is_refused() {
 #[test]
 fn a_window_of_fields_that_its_author_does_not_write_is_refused() {
     let window = |from: &str, until: &str| json!({"from": from, "until": until});
-    let path = "spec.window.until: is no path";
-    let status = "spec.window.until: is of metadata or status";
-    let metadata = "spec.window.from: is of metadata or status";
+    let path = "spec.window.until: is not a path";
+    let status = "spec.window.until: is in metadata or status, which the author of the parent does not write";
+    let metadata =
+        "spec.window.from: is in metadata or status, which the author of the parent does not write";
     let same = "spec.window.until: begins and ends with the same field";
     refused(&[
         ("/spec/window", json!({"until": "spec.validUntil"}), path),
@@ -241,34 +242,34 @@ fn text(at: Timestamp) -> Value {
 
 #[test]
 fn rego_window_opens_and_closes_to_nanosecond_despite_policy() {
-    let mut world = windowed(text(at(10)), text(at(20)));
-    assert!(world.pass(at(10) - NANOSECOND).is_empty());
-    assert_eq!(world.plan(at(9)).wake, Some(at(10)));
-    assert_eq!(world.pass(at(10)), ["hold", "create a"]);
-    assert_eq!(world.plan(at(11)).wake, Some(at(20)));
+    let mut world = windowed(text(timestamp(10)), text(timestamp(20)));
+    assert!(world.pass(timestamp(10) - NANOSECOND).is_empty());
+    assert_eq!(world.plan(timestamp(9)).wake, Some(timestamp(10)));
+    assert_eq!(world.pass(timestamp(10)), ["hold", "create a"]);
+    assert_eq!(world.plan(timestamp(11)).wake, Some(timestamp(20)));
     world.facts.called = Some(Err(Failure::transient("PolicyInvalid", "no").into()));
-    assert!(world.pass(at(20) - NANOSECOND).is_empty());
+    assert!(world.pass(timestamp(20) - NANOSECOND).is_empty());
     // The expiry that is written on the child applies, even if a user changes the parent.
-    world.parent.data["spec"]["until"] = text(at(100));
-    assert_eq!(world.pass(at(20)), ["delete a"]);
+    world.parent.data["spec"]["until"] = text(timestamp(100));
+    assert_eq!(world.pass(timestamp(20)), ["delete a"]);
     world.answers(&json!({"children": [map("a", "x")]}));
-    world.parent.data["spec"]["until"] = text(at(20));
-    assert!(world.pass(at(21)).iter().all(|step| step == "hold"));
+    world.parent.data["spec"]["until"] = text(timestamp(20));
+    assert!(world.pass(timestamp(21)).iter().all(|step| step == "hold"));
 }
 
 #[test]
 fn an_end_that_comes_earlier_holds_though_the_policy_is_broken() {
-    let mut world = windowed(Value::Null, text(at(20)));
-    assert_eq!(world.pass(at(1)), ["hold", "create a"]);
+    let mut world = windowed(Value::Null, text(timestamp(20)));
+    assert_eq!(world.pass(timestamp(1)), ["hold", "create a"]);
     world.facts.called = Some(Err(Failure::transient("PolicyInvalid", "no").into()));
-    world.parent.data["spec"]["until"] = text(at(5));
-    assert_eq!(world.plan(at(2)).wake, Some(at(5)));
-    assert_eq!(world.pass(at(5)), ["delete a"]);
+    world.parent.data["spec"]["until"] = text(timestamp(5));
+    assert_eq!(world.plan(timestamp(2)).wake, Some(timestamp(5)));
+    assert_eq!(world.pass(timestamp(5)), ["delete a"]);
     // A child that another client created is not touched.
     world.stray(json!({"name": "b", "namespace": "dev", "uid": "b", "ownerReferences": [
         {"apiVersion": "test.example.org/v1", "kind": "Fleet", "name": "one", "uid": "parent", "controller": true},
     ]}));
-    assert!(world.pass(at(6)).is_empty());
+    assert!(world.pass(timestamp(6)).is_empty());
 }
 
 #[test]
@@ -278,12 +279,16 @@ fn a_parent_that_does_not_say_until_when_gets_no_children() {
         (
             Value::Null,
             json!("later"),
-            "\"later\" as .spec.until, no instant",
+            "\"later\" as .spec.until, which is not an instant",
         ),
-        (json!(7), text(at(9)), "no text as .spec.from, no instant"),
+        (
+            json!(7),
+            text(timestamp(9)),
+            "a .spec.from that is not a text",
+        ),
     ] {
         let world = windowed(from, until);
-        let plan = world.plan(at(1));
+        let plan = world.plan(timestamp(1));
         let failure = plan.obstacle.clone().unwrap();
         assert_eq!(failure.reason, "WindowInvalid");
         assert!(failure.message.contains(said), "{failure}");
@@ -293,10 +298,10 @@ fn a_parent_that_does_not_say_until_when_gets_no_children() {
 
 #[test]
 fn more_children_than_allowed_are_none() {
-    let mut world = windowed(Value::Null, text(at(20)));
+    let mut world = windowed(Value::Null, text(timestamp(20)));
     world.composite.declared.most_children = 1;
     world.answers(&json!({"children": [map("a", "x"), map("b", "x")]}));
-    let plan = world.plan(at(1));
+    let plan = world.plan(timestamp(1));
     let failure = plan.obstacle.clone().unwrap();
     assert!(
         failure.message.contains("has 2 children, of at most 1"),
@@ -305,7 +310,7 @@ fn more_children_than_allowed_are_none() {
     assert_eq!(plan.steps().count(), 0);
 }
 
-fn told(world: &World, now: Timestamp) -> Report {
+fn guard_report(world: &World, now: Timestamp) -> Report {
     let plan = world.plan(now);
     let mut steps = plan.steps();
     let told = steps.find_map(|step| match step {
@@ -321,7 +326,7 @@ fn differing() -> World {
     world.composite.declared = declared(|_| {});
     let before = json!({"children": [map("stays", "x"), map("changes", "x"), map("goes", "x")]});
     world.answers(&before);
-    world.pass(at(0));
+    world.pass(timestamp(0));
     assert_eq!(world.live.len(), 3);
     let after = json!({"children": [map("stays", "x"), map("changes", "y"), map("new", "x")], "status": {"a": 1}});
     world.answers(&after);
@@ -332,13 +337,13 @@ fn differing() -> World {
 fn dry_run_reports_and_writes_nothing() {
     let mut world = differing();
     world.composite.mode = Mode::DryRun;
-    let report = told(&world, at(1));
+    let report = guard_report(&world, timestamp(1));
     assert_eq!(report.parent, "dev/one");
     assert_eq!(report.composite.as_deref(), Some("rego"));
     assert_eq!(report.create, ["ConfigMap dev/new"]);
     assert_eq!(report.change, ["ConfigMap dev/changes"]);
     assert_eq!(report.delete, ["ConfigMap dev/goes"]);
-    let decision = world.decide(at(1));
+    let decision = world.decide(timestamp(1));
     assert!(
         decision
             .plan
@@ -347,25 +352,28 @@ fn dry_run_reports_and_writes_nothing() {
     );
     assert_eq!(decision.state.status, None);
     // Children with an expiry expire nevertheless.
-    let mut world = windowed(Value::Null, text(at(20)));
-    world.pass(at(1));
+    let mut world = windowed(Value::Null, text(timestamp(20)));
+    world.pass(timestamp(1));
     world.composite.mode = Mode::DryRun;
-    assert_eq!(world.pass(at(20)), ["delete a"]);
+    assert_eq!(world.pass(timestamp(20)), ["delete a"]);
 }
 
 #[test]
 fn a_guarded_pass_deletes_nothing_that_the_policy_does_not_name() {
     let mut world = differing();
     world.composite.mode = Mode::Guard;
-    assert_eq!(told(&world, at(1)).delete, ["ConfigMap dev/goes"]);
-    let done = world.pass(at(1));
+    assert_eq!(
+        guard_report(&world, timestamp(1)).delete,
+        ["ConfigMap dev/goes"]
+    );
+    let done = world.pass(timestamp(1));
     assert_eq!(done[1..], ["change changes", "create new"], "{done:?}");
     // The policy may not want any of the children about which it does not respond.
     world.facts.called = Some(Err(Failure::transient("PolicyFailed", "no").into()));
-    assert_eq!(told(&world, at(1)).doubtful, 4);
+    assert_eq!(guard_report(&world, timestamp(1)).doubtful, 4);
     world.composite.mode = Mode::Run;
     world.answers(&json!({"children": [map("stays", "x"), map("changes", "y"), map("new", "x")]}));
-    assert_eq!(world.pass(at(2)), ["delete goes"]);
+    assert_eq!(world.pass(timestamp(2)), ["delete goes"]);
 }
 
 #[test]
@@ -380,22 +388,22 @@ fn uncounted_policy_causes_no_steps_except_expiry() {
     for mode in [Mode::Run, Mode::Guard, Mode::DryRun] {
         world.composite.mode = mode;
         answered_by(&mut world, "sha256:two");
-        let plan = world.plan(at(1));
+        let plan = world.plan(timestamp(1));
         assert_eq!(plan.steps().count(), 0, "{mode:?}");
         assert!(plan.wake.is_some(), "{mode:?}");
     }
     world.composite.mode = Mode::Run;
     answered_by(&mut world, "sha256:one");
     assert_eq!(
-        world.pass(at(1)),
+        world.pass(timestamp(1)),
         ["delete goes", "change changes", "create new"]
     );
 
-    let mut world = windowed(Value::Null, text(at(20)));
-    world.pass(at(1));
+    let mut world = windowed(Value::Null, text(timestamp(20)));
+    world.pass(timestamp(1));
     world.composite.policy = Some("sha256:one".to_owned());
     answered_by(&mut world, "sha256:two");
-    assert_eq!(world.pass(at(20)), ["delete a"]);
+    assert_eq!(world.pass(timestamp(20)), ["delete a"]);
 }
 
 fn report(parent: &str, deletes: usize) -> (String, Report) {
@@ -412,14 +420,14 @@ fn report(parent: &str, deletes: usize) -> (String, Report) {
 #[test]
 fn tally_is_complete_with_all_reports_and_is_bounded() {
     let reports = [report("a", 7), report("gone", 90)].into();
-    let tally = Tally::of(None, ["a", "b"], &reports);
+    let tally = Tally::from_reports(None, ["a", "b"], &reports);
     assert!(!tally.complete && !tally.is_within(1_000));
     assert_eq!((tally.parents, tally.deletions), (2, 7));
     assert_eq!(tally.pending[0].delete.len(), 5);
     assert_eq!(tally.pending[0].more, 2);
     let names: Vec<String> = (0..100).map(|number| format!("p{number}")).collect();
     let reports = names.iter().map(|name| report(name, 1)).collect();
-    let tally = Tally::of(None, names.iter().map(String::as_str), &reports);
+    let tally = Tally::from_reports(None, names.iter().map(String::as_str), &reports);
     assert_eq!((tally.pending.len(), tally.deletions), (20, 100));
     assert!(tally.is_within(100) && !tally.is_within(99));
 }
@@ -436,20 +444,20 @@ fn guarded(object: &RegoController, tally: Option<Tally>) -> (Mode, Value) {
         ..survey()
     };
     let composites = composites::<RegoController>();
-    let decision = composites.decide(at(0), object, &Some(survey), &[]);
+    let decision = composites.decide(timestamp(0), object, &Some(survey), &[]);
     let decision = decision.decided().unwrap();
     let run = decision.plan.steps().find_map(|step| match step {
         Step::Effect(effect) => Some(effect.payload.clone()),
         _ => None,
     });
     let run: Run = serde_json::from_value(run.unwrap()).unwrap();
-    let status = composites.status(at(0), object, &decision, &Default::default());
+    let status = composites.status(timestamp(0), object, &decision, &Default::default());
     (run.mode, serde_json::to_value(status).unwrap())
 }
 
 fn told_of(policy: &str, deletions: usize) -> Option<Tally> {
     let reports = [report("dev/one", deletions)].into();
-    Some(Tally::of(Some(policy), ["dev/one"], &reports))
+    Some(Tally::from_reports(Some(policy), ["dev/one"], &reports))
 }
 
 fn deleting(deletions: usize) -> Option<Tally> {
@@ -462,10 +470,10 @@ fn a_policy_that_would_delete_too_many_waits_until_its_digest_is_accepted() {
     assert_eq!(guarded(&object, None).0, Mode::Guard);
     let (mode, status) = guarded(&object, deleting(11));
     assert_eq!(mode, Mode::Guard);
-    assert_eq!(status["conditions"][0]["reason"], "WouldDelete");
+    assert_eq!(status["conditions"][0]["reason"], "DeletionLimitExceeded");
     let message = status["conditions"][0]["message"].as_str().unwrap();
     assert!(
-        message.contains("would delete 11 children; it may delete 10"),
+        message.contains("would delete 11 children; the maximum is 10"),
         "{message}"
     );
     assert!(

@@ -99,7 +99,7 @@ fn by_the_first_version_a_parent_in_a_namespace_sees_no_other() {
     let own = read(json!({}), HookVersion::V1, Some("dev")).unwrap();
     assert_eq!(own.namespace.as_deref(), Some("dev"));
     let other = read(json!({"namespace": "prod"}), HookVersion::V1, Some("dev"));
-    assert!(other.unwrap_err().contains("by version v2"));
+    assert!(other.unwrap_err().contains("with version v2"));
     assert!(read(json!({"namespace": "prod"}), HookVersion::V2, Some("dev")).is_ok());
     assert!(read(json!({"namespace": "prod"}), HookVersion::V1, None).is_ok());
 }
@@ -120,7 +120,7 @@ fn invalid_related_resources_are_reported_with_path() {
         ),
         (
             json!({"relatedResources": [{"apiVersion": "v1", "resource": "*"}]}),
-            "is no kind",
+            "is not a kind",
         ),
         (json!({"relatedResources": many}), "of at most 32"),
     ] {
@@ -130,10 +130,10 @@ fn invalid_related_resources_are_reported_with_path() {
         assert!(error.contains(expected), "{answer}: {error}");
     }
     let error = read(names, HookVersion::V1, None).unwrap_err();
-    assert!(error.contains("one or the other"), "{error}");
+    assert!(error.contains("only one of the two"), "{error}");
     let both = json!({"namespace": "a", "namespaceSelector": {}});
     let error = read(both, HookVersion::V2, None).unwrap_err();
-    assert!(error.contains("one or the other"), "{error}");
+    assert!(error.contains("only one of the two"), "{error}");
     assert_eq!(
         rules(&json!({}), HookVersion::V1, &parent(None)).unwrap(),
         Vec::new()
@@ -141,7 +141,7 @@ fn invalid_related_resources_are_reported_with_path() {
 }
 
 fn asked(world: &World) -> Question {
-    match world.verdict(at(0)) {
+    match world.verdict(timestamp(0)) {
         Verdict::Need { question, .. } => question,
         other => panic!("{other:?}"),
     }
@@ -205,12 +205,12 @@ fn as_long_as_it_is_not_known_what_to_show_nothing_changes() {
     world.answers(&json!({"children": [map("a", "x")]}));
     let failure = Failure::transient("HookFailed", "it hangs");
     world.facts.rules = Some(Err(Refused::from(failure.clone())));
-    assert_eq!(world.plan(at(0)).obstacle, Some(failure));
+    assert_eq!(world.plan(timestamp(0)).obstacle, Some(failure));
     let failure = Failure::transient("RelatedUnknown", "it is not listed");
     let rule = read(json!({}), HookVersion::V1, Some("dev")).unwrap();
     world.facts.rules = Some(Ok(vec![rule]));
     world.facts.related = Some(Err(failure.clone()));
-    let plan = world.plan(at(0));
+    let plan = world.plan(timestamp(0));
     assert_eq!(plan.steps().count(), 0);
     assert_eq!(plan.obstacle, Some(failure));
 }

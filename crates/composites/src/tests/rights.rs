@@ -50,7 +50,7 @@ fn world(method: Method) -> World {
         most_waiting: 20,
         own_namespace: "oz-system".to_owned(),
     }));
-    world.parent.metadata.creation_timestamp = Some(Time(at(0)));
+    world.parent.metadata.creation_timestamp = Some(Time(timestamp(0)));
     stamp(&mut world, &["alice"], "");
     world
 }
@@ -70,7 +70,7 @@ pub(super) fn stamp(world: &mut World, users: &[&str], uid: &str) {
         namespace: "dev".to_owned(),
         name: "one".to_owned(),
         spec_digest: digest(&world.parent),
-        at: at(0),
+        at: timestamp(0),
         nonce: "n".to_owned(),
         ..Stamp::default()
     };
@@ -143,15 +143,15 @@ fn obstacle(world: &World, now: Timestamp) -> (&'static str, String) {
 fn binding_is_created_if_author_of_parent_may_bind_role() {
     let mut world = world(Method::Recreate);
     world.answers(&json!({"children": [binding("view", "bob")]}));
-    let wants = asked(&world, at(1));
+    let wants = asked(&world, timestamp(1));
     assert_eq!(wants[0].authors, [user("alice")]);
     assert!(matches!(&wants[0].act, Act::Bind(role) if role.name == "view"));
     assert_eq!(wants[0].namespace.as_deref(), Some("dev"));
-    found(&mut world, at(1), &fine());
-    assert_eq!(world.pass(at(1)), ["create b"]);
+    found(&mut world, timestamp(1), &fine());
+    assert_eq!(world.pass(timestamp(1)), ["create b"]);
     // An existing object is not checked again.
     world.facts.rights.clear();
-    assert!(world.pass(at(2)).is_empty());
+    assert!(world.pass(timestamp(2)).is_empty());
 }
 
 #[test]
@@ -162,8 +162,8 @@ fn author_without_rights_gets_none_through_function() {
     };
     let mut bound = world(Method::InPlace);
     bound.answers(&json!({"children": [binding("view", "bob")]}));
-    found(&mut bound, at(1), &lacking);
-    let (reason, message) = obstacle(&bound, at(1));
+    found(&mut bound, timestamp(1), &lacking);
+    let (reason, message) = obstacle(&bound, timestamp(1));
     assert_eq!(reason, "MayNotBind");
     assert!(
         message.contains("alice") && message.contains("view"),
@@ -172,16 +172,19 @@ fn author_without_rights_gets_none_through_function() {
 
     let mut written = world(Method::InPlace);
     written.answers(&json!({"children": [role("get", "pods")]}));
-    assert!(matches!(asked(&written, at(1))[0].act, Act::Write(..)));
-    found(&mut written, at(1), &lacking);
-    assert_eq!(obstacle(&written, at(1)).0, "MayNotEscalate");
+    assert!(matches!(
+        asked(&written, timestamp(1))[0].act,
+        Act::Write(..)
+    ));
+    found(&mut written, timestamp(1), &lacking);
+    assert_eq!(obstacle(&written, timestamp(1)).0, "MayNotEscalate");
     found_again(&mut written, &fine());
-    assert_eq!(written.pass(at(1)), ["create r"]);
+    assert_eq!(written.pass(timestamp(1)), ["create r"]);
 }
 
 fn found_again(world: &mut World, answer: &Found) {
     world.facts.rights.clear();
-    found(world, at(1), answer);
+    found(world, timestamp(1), answer);
 }
 
 #[test]
@@ -193,21 +196,29 @@ fn bindable_list_and_role_danger_apply_to_all_authors() {
     // The role is not on the list: the authors are not checked.
     let mut unlisted = world(Method::InPlace);
     unlisted.answers(&json!({"children": [binding("cluster-admin", "bob")]}));
-    assert_eq!(obstacle(&unlisted, at(1)).0, "RoleNotBindable");
+    assert_eq!(obstacle(&unlisted, timestamp(1)).0, "RoleNotBindable");
 
     let mut patterned = world(Method::InPlace);
     patterned.answers(&json!({"children": [binding("view-more", "bob")]}));
     found(
         &mut patterned,
-        at(1),
+        timestamp(1),
         &dangerous(vec![rule("get", "secrets")]),
     );
-    assert_eq!(obstacle(&patterned, at(1)).0, "RoleTooPowerful");
+    assert_eq!(obstacle(&patterned, timestamp(1)).0, "RoleTooPowerful");
 
     let mut named = world(Method::InPlace);
     named.answers(&json!({"children": [binding("edit", "bob")]}));
-    found(&mut named, at(1), &dangerous(vec![rule("get", "secrets")]));
-    assert_eq!(named.pass(at(1)), ["create b"], "it is listed by its name");
+    found(
+        &mut named,
+        timestamp(1),
+        &dangerous(vec![rule("get", "secrets")]),
+    );
+    assert_eq!(
+        named.pass(timestamp(1)),
+        ["create b"],
+        "it is listed by its name"
+    );
 
     let mut missing = world(Method::InPlace);
     missing.answers(&json!({"children": [binding("view", "bob")]}));
@@ -215,13 +226,13 @@ fn bindable_list_and_role_danger_apply_to_all_authors() {
         rules: Ok(None),
         ..fine()
     };
-    found(&mut missing, at(1), &none);
-    assert_eq!(obstacle(&missing, at(1)).0, "RoleMissing");
+    found(&mut missing, timestamp(1), &none);
+    assert_eq!(obstacle(&missing, timestamp(1)).0, "RoleMissing");
 
     let mut written = world(Method::InPlace);
     written.answers(&json!({"children": [role("get", "secrets")]}));
-    found(&mut written, at(1), &fine());
-    assert_eq!(obstacle(&written, at(1)).0, "RoleTooPowerful");
+    found(&mut written, timestamp(1), &fine());
+    assert_eq!(obstacle(&written, timestamp(1)).0, "RoleTooPowerful");
 
     let mut own = world(Method::InPlace);
     own.composite.bindable = own.composite.bindable.map(|policy| {
@@ -231,7 +242,7 @@ fn bindable_list_and_role_danger_apply_to_all_authors() {
         })
     });
     own.answers(&json!({"children": [binding("view", "bob")]}));
-    assert_eq!(obstacle(&own, at(1)).0, "OwnNamespace");
+    assert_eq!(obstacle(&own, timestamp(1)).0, "ReservedNamespace");
 }
 
 #[test]
@@ -263,7 +274,7 @@ fn function_hands_out_no_rights_without_proven_author() {
         ),
         (
             "created again later",
-            |it| it.parent.metadata.creation_timestamp = Some(Time(at(3600))),
+            |it| it.parent.metadata.creation_timestamp = Some(Time(timestamp(3600))),
             "StampTimeMismatch",
         ),
         (
@@ -281,7 +292,7 @@ fn function_hands_out_no_rights_without_proven_author() {
         let mut world = world(Method::InPlace);
         change(&mut world);
         world.answers(&json!({"children": [binding("view", "bob")]}));
-        assert_eq!(obstacle(&world, at(1)).0, reason, "{name}");
+        assert_eq!(obstacle(&world, timestamp(1)).0, reason, "{name}");
     }
 }
 
@@ -293,17 +304,17 @@ fn the_status_and_what_oz_writes_need_no_new_stamp() {
     let annotations = world.parent.metadata.annotations.get_or_insert_default();
     annotations.insert("oz.wizardofoz.co/note".to_owned(), "x".to_owned());
     world.answers(&json!({"children": [binding("view", "bob")]}));
-    assert_eq!(asked(&world, at(1)).len(), 1);
+    assert_eq!(asked(&world, timestamp(1)).len(), 1);
 }
 
 #[test]
 fn each_author_of_parent_is_reviewed_for_rights() {
     let mut world = world(Method::InPlace);
     world.parent.data["spec"]["who"] = json!("carol");
-    world.parent.metadata.creation_timestamp = Some(Time(at(-86_400)));
+    world.parent.metadata.creation_timestamp = Some(Time(timestamp(-86_400)));
     stamp(&mut world, &["alice", "bob"], "parent");
     world.answers(&json!({"children": [binding("view", "carol")]}));
-    let wants = asked(&world, at(1));
+    let wants = asked(&world, timestamp(1));
     assert_eq!(wants[0].authors, [user("alice"), user("bob")]);
     let users: Vec<_> = wants[0]
         .reviews()
@@ -322,13 +333,13 @@ fn each_author_of_parent_is_reviewed_for_rights() {
 fn rejected_change_keeps_existing_child_and_its_expiry() {
     for method in [Method::Recreate, Method::InPlace] {
         let mut world = world(method);
-        let until = (at(100), json!({"children": []}));
+        let until = (timestamp(100), json!({"children": []}));
         world.answers_ahead(&json!({"children": [binding("view", "bob")]}), &[until]);
-        found(&mut world, at(1), &fine());
-        world.pass(at(1));
+        found(&mut world, timestamp(1), &fine());
+        world.pass(timestamp(1));
         assert_eq!(world.live.len(), 1);
         // A later expiry, and another subject: an author without the permission changes nothing.
-        let later = (at(1000), json!({"children": []}));
+        let later = (timestamp(1000), json!({"children": []}));
         let refused = Found {
             lacks: Ok(Some("alice".to_owned())),
             ..fine()
@@ -339,10 +350,10 @@ fn rejected_change_keeps_existing_child_and_its_expiry() {
                 &json!({"children": [binding("view", subject)]}),
                 std::slice::from_ref(&later),
             );
-            found(&mut world, at(2), &refused);
-            assert!(world.pass(at(2)).is_empty(), "{method:?} {who}");
+            found(&mut world, timestamp(2), &refused);
+            assert!(world.pass(timestamp(2)).is_empty(), "{method:?} {who}");
         }
-        assert_eq!(world.pass(at(100)), ["delete b"], "{method:?}");
+        assert_eq!(world.pass(timestamp(100)), ["delete b"], "{method:?}");
     }
 }
 
@@ -351,11 +362,11 @@ fn other_children_are_made_though_one_is_refused_and_it_is_judged_again() {
     let mut world = world(Method::InPlace);
     let answer = json!({"children": [role("get", "pods"), binding("admin", "bob")]});
     world.answers(&answer);
-    found(&mut world, at(1), &fine());
-    let plan = world.plan(at(1));
+    found(&mut world, timestamp(1), &fine());
+    let plan = world.plan(timestamp(1));
     assert_eq!(plan.obstacle.unwrap().reason, "RoleNotBindable");
-    assert_eq!(plan.wake, Some(at(61)));
-    assert_eq!(world.pass(at(1)), ["create r"]);
+    assert_eq!(plan.wake, Some(timestamp(61)));
+    assert_eq!(world.pass(timestamp(1)), ["create r"]);
 }
 
 #[test]
@@ -367,7 +378,7 @@ fn child_that_cannot_be_judged_is_rejected() {
     for child in [aggregated, nameless] {
         let mut world = world(Method::InPlace);
         world.answers(&json!({"children": [child]}));
-        assert_eq!(obstacle(&world, at(1)).0, "AnswerInvalid");
+        assert_eq!(obstacle(&world, timestamp(1)).0, "ResponseInvalid");
     }
     let mut world = world(Method::InPlace);
     world.answers(&json!({"children": [binding("view", "bob")]}));
@@ -375,8 +386,8 @@ fn child_that_cannot_be_judged_is_rejected() {
         lacks: Err(Failure::transient("Timeout", "no answer")),
         ..fine()
     };
-    found(&mut world, at(1), &unknown);
-    assert_eq!(obstacle(&world, at(1)).0, "Timeout");
+    found(&mut world, timestamp(1), &unknown);
+    assert_eq!(obstacle(&world, timestamp(1)).0, "Timeout");
 }
 
 /// Returns a world with a Fleet that has children of this kind.
@@ -522,17 +533,17 @@ fn child_of_a_privileged_kind_is_written_if_its_authors_may_write_it() {
     ] {
         let mut world = children_of(version, kind, plural);
         world.answers(&json!({"children": [child(version, kind, content)]}));
-        assert_eq!(rights(&asked(&world, at(1))).join(", "), asks);
-        found(&mut world, at(1), &lacking());
-        let (reason, message) = obstacle(&world, at(1));
-        assert_eq!(reason, "MayNotTouch", "{message}");
+        assert_eq!(rights(&asked(&world, timestamp(1))).join(", "), asks);
+        found(&mut world, timestamp(1), &lacking());
+        let (reason, message) = obstacle(&world, timestamp(1));
+        assert_eq!(reason, "MayNotModify", "{message}");
         found_again(&mut world, &fine());
-        assert_eq!(world.pass(at(1)), ["create c"], "{kind}");
+        assert_eq!(world.pass(timestamp(1)), ["create c"], "{kind}");
         // No author is known.
         let mut world = children_of(version, kind, plural);
         world.parent.metadata.annotations = None;
         world.answers(&json!({"children": [child(version, kind, content)]}));
-        assert_eq!(obstacle(&world, at(1)).0, "NotStamped", "{kind}");
+        assert_eq!(obstacle(&world, timestamp(1)).0, "NotStamped", "{kind}");
     }
 }
 
@@ -556,7 +567,7 @@ fn children_without_rights_are_written_for_any_author() {
         let mut world = children_of(version, kind, plural);
         world.parent.metadata.annotations = None;
         world.answers(&json!({"children": [child(version, kind, content)]}));
-        assert_eq!(world.pass(at(1)), ["create c"], "{kind}");
+        assert_eq!(world.pass(timestamp(1)), ["create c"], "{kind}");
     }
 }
 
@@ -565,7 +576,7 @@ fn config_map_of_the_system_is_privileged() {
     let mut world = children_of("v1", "ConfigMap", "configmaps");
     world.parent.metadata.namespace = Some("kube-system".to_owned());
     world.answers(&json!({"children": [child("v1", "ConfigMap", &json!({}))]}));
-    assert_eq!(obstacle(&world, at(1)).0, "StampOfAnotherRequest");
+    assert_eq!(obstacle(&world, timestamp(1)).0, "StampOfAnotherRequest");
 }
 
 #[test]
@@ -574,8 +585,8 @@ fn child_of_a_privileged_kind_is_changed_and_deleted_if_its_authors_may() {
     let mut world = children_of(version, kind, "networkpolicies");
     let named = |content: &Value| json!({"children": [child(version, kind, content)]});
     world.answers(&named(&json!({"spec": {"policyTypes": ["Ingress"]}})));
-    found(&mut world, at(1), &fine());
-    assert_eq!(world.pass(at(1)), ["create c"]);
+    found(&mut world, timestamp(1), &fine());
+    assert_eq!(world.pass(timestamp(1)), ["create c"]);
     for (answer, asks, done) in [
         (
             named(&json!({"spec": {"policyTypes": []}})),
@@ -590,11 +601,11 @@ fn child_of_a_privileged_kind_is_changed_and_deleted_if_its_authors_may() {
     ] {
         world.facts.rights.clear();
         world.answers(&answer);
-        assert_eq!(rights(&asked(&world, at(2))), [asks]);
-        found(&mut world, at(2), &lacking());
-        assert_eq!(obstacle(&world, at(2)).0, "MayNotTouch");
+        assert_eq!(rights(&asked(&world, timestamp(2))), [asks]);
+        found(&mut world, timestamp(2), &lacking());
+        assert_eq!(obstacle(&world, timestamp(2)).0, "MayNotModify");
         found_again(&mut world, &fine());
-        assert_eq!(world.pass(at(2)), [done]);
+        assert_eq!(world.pass(timestamp(2)), [done]);
     }
 }
 
@@ -603,11 +614,11 @@ fn child_of_a_privileged_kind_is_changed_and_deleted_if_its_authors_may() {
 fn deletion_of_rights_requires_no_review() {
     let mut bound = world(Method::InPlace);
     bound.answers(&json!({"children": [binding("view", "bob")]}));
-    found(&mut bound, at(1), &fine());
-    assert_eq!(bound.pass(at(1)), ["create b"]);
+    found(&mut bound, timestamp(1), &fine());
+    assert_eq!(bound.pass(timestamp(1)), ["create b"]);
     bound.facts.rights.clear();
     bound.answers(&json!({"children": []}));
-    assert_eq!(bound.pass(at(2)), ["delete b"]);
+    assert_eq!(bound.pass(timestamp(2)), ["delete b"]);
 }
 
 #[test]
@@ -619,10 +630,13 @@ fn change_of_a_child_that_others_made_privileged_asks_its_authors() {
         json!({"children": [child(version, kind, &json!({"spec": spec}))]})
     };
     world.answers(&named("a:1"));
-    assert_eq!(world.pass(at(1)), ["create c"]);
+    assert_eq!(world.pass(timestamp(1)), ["create c"]);
     // The function omits the account, so it stays.
     let live = &mut world.live[0].object.data;
     live["spec"]["template"]["spec"]["serviceAccountName"] = json!("deployer");
     world.answers(&named("mallory:1"));
-    assert_eq!(rights(&asked(&world, at(2))), ["update deployments apps c"]);
+    assert_eq!(
+        rights(&asked(&world, timestamp(2))),
+        ["update deployments apps c"]
+    );
 }

@@ -5,21 +5,21 @@ use oz_api::composite::Method;
 use oz_core::controller::{Decision, Verdict};
 use serde_json::{Value, json};
 
-use super::world::{World, at, map};
+use super::world::{World, map, timestamp};
 use crate::Question;
 use crate::settling::{Change, Passes};
 
 const PARENT: &str = "parent";
 
 fn after(millis: i64) -> Timestamp {
-    at(0) + SignedDuration::from_millis(millis)
+    timestamp(0) + SignedDuration::from_millis(millis)
 }
 
 /// Returns the change of a pass over a parent, with this value for its child `one`.
 fn change(world: &mut World, value: &str) -> Option<Change> {
     world.answers(&json!({"children": [map("one", value)], "status": {}}));
     world.facts.slowed = None;
-    let verdict = world.verdict(at(0));
+    let verdict = world.verdict(timestamp(0));
     world.facts.slowed = Some(None);
     match verdict {
         Verdict::Need {
@@ -39,7 +39,7 @@ fn settled() -> World {
         None,
         "what is only added is no change"
     );
-    world.pass(at(0));
+    world.pass(timestamp(0));
     assert_eq!(change(&mut world, "0"), None);
     world
 }
@@ -151,7 +151,7 @@ fn resync_requested_by_function_is_limited_to_once_per_second() {
             let Verdict::Need {
                 question: Question::Slowed(change),
                 ..
-            } = world.verdict(at(0))
+            } = world.verdict(timestamp(0))
             else {
                 panic!("it changes something");
             };
@@ -172,7 +172,7 @@ fn a_status_that_is_another_one_each_time_counts_as_well() {
     let asks = |world: &mut World, status: Value| {
         world.answers(&json!({"children": [map("one", "0")], "status": status}));
         world.facts.slowed = None;
-        world.verdict(at(0)).question()
+        world.verdict(timestamp(0)).question()
     };
     assert_eq!(asks(&mut world, json!({"seen": 1})), None);
     let question = asks(&mut world, json!({"seen": 2}));
@@ -186,19 +186,19 @@ fn a_status_that_is_another_one_each_time_counts_as_well() {
 fn a_parent_that_is_slowed_is_left_as_it_is_until_then_but_for_ends() {
     let mut world = settled();
     world.answers(&json!({"children": [map("one", "1"), map("two", "1")], "status": {"x": 1}}));
-    world.facts.slowed = Some(Some(at(8)));
-    let decision = world.decide(at(0));
+    world.facts.slowed = Some(Some(timestamp(8)));
+    let decision = world.decide(timestamp(0));
     assert_eq!(decision.plan.steps().count(), 0);
-    assert_eq!(decision.plan.wake, Some(at(8)));
+    assert_eq!(decision.plan.wake, Some(timestamp(8)));
     assert_eq!(decision.state.status, None);
     let (reason, message) = failure(&decision);
-    assert_eq!(reason, "Unsettled");
+    assert_eq!(reason, "NotConverging");
     assert!(message.contains("last ConfigMap dev/one"), "{message}");
 
     let mut ending = World::new(Method::InPlace);
     let child = json!({"children": [map("one", "1")]});
-    ending.answers_ahead(&child, &[(at(5), json!({"children": []}))]);
-    ending.pass(at(0));
-    ending.facts.slowed = Some(Some(at(60)));
-    assert_eq!(ending.pass(at(5)), ["delete one"]);
+    ending.answers_ahead(&child, &[(timestamp(5), json!({"children": []}))]);
+    ending.pass(timestamp(0));
+    ending.facts.slowed = Some(Some(timestamp(60)));
+    assert_eq!(ending.pass(timestamp(5)), ["delete one"]);
 }

@@ -46,7 +46,7 @@ pub(super) fn decide(
 ) -> (Plan, Value, Option<Run>) {
     let composites = composites::<CompositeController>();
     let decision = composites
-        .decide(at(0), object, &survey, &[])
+        .decide(timestamp(0), object, &survey, &[])
         .decided()
         .unwrap();
     let effect = decision.plan.steps().find_map(|step| match step {
@@ -66,7 +66,7 @@ pub(super) fn decide(
         answers,
         ..Outcome::default()
     };
-    let status = composites.status(at(0), object, &decision, &outcome);
+    let status = composites.status(timestamp(0), object, &decision, &outcome);
     let status = status.conditions.iter().map(|condition| {
         (
             condition.type_.clone(),
@@ -96,8 +96,11 @@ fn valid_and_permitted_composite_runs() {
 
 #[test]
 fn composite_is_surveyed_only_if_spec_is_valid() {
-    let asked =
-        |object: &CompositeController| composites().decide(at(0), object, &None, &[]).question();
+    let asked = |object: &CompositeController| {
+        composites()
+            .decide(timestamp(0), object, &None, &[])
+            .question()
+    };
     assert!(asked(&controller(|_| {})).is_some());
     let nothing = controller(|composite| {
         composite["spec"]["parentResource"]["resource"] = json!("");
@@ -131,12 +134,12 @@ fn all_that_is_wrong_is_said_by_field() {
         "spec.parentResource",
         "is reserved",
         "spec.childResources[0].updateStrategy.method",
-        "spec.childResources[1]: pods is there twice",
+        "spec.childResources[1]: pods exists twice",
         "spec.childResources[2]",
         "spec.childResources[3]",
         "spec.endpointConfigs",
         "spec.hooks.sync.webhook.caBundle",
-        "neither http nor https",
+        "must begin with http:// or https://",
         "spec.hooks.finalize.webhook",
         "spec.hooks.customize.webhook",
     ] {
@@ -146,7 +149,7 @@ fn all_that_is_wrong_is_said_by_field() {
 
 #[test]
 fn missing_right_is_reported_as_rule_and_expiry_continues() {
-    let declared = Declared::of(&controller(|_| {})).unwrap();
+    let declared = Declared::from_composite(&controller(|_| {})).unwrap();
     let mut found = survey();
     let mut lacks = needs(&declared, true);
     lacks.retain(|right| {
@@ -195,12 +198,14 @@ fn composite_runs_as_named_account_if_listed() {
 fn composite_without_installation_labels_is_released() {
     let here = || composites::<CompositeController>().selecting([("group".into(), "one".into())]);
     let plan = |object: &CompositeController, survey: Option<Survey>| {
-        let decision = here().decide(at(0), object, &survey, &[]).decided();
+        let decision = here().decide(timestamp(0), object, &survey, &[]).decided();
         decision.unwrap().plan
     };
     let labelled =
         controller(|composite| composite["metadata"]["labels"] = json!({"group": "one"}));
-    let asked = here().decide(at(0), &labelled, &None, &[]).question();
+    let asked = here()
+        .decide(timestamp(0), &labelled, &None, &[])
+        .question();
     assert!(asked.is_some(), "it is run here");
     let other = controller(|_| {});
     let steps: Vec<_> = plan(&other, None).steps().cloned().collect();
@@ -243,12 +248,12 @@ fn annotations_say_what_the_kind_has_no_fields_for() {
         (("mode", "Maybe"), "neither Enforce nor DryRun"),
         (
             ("window-from", ".spec.from"),
-            "is missing: a window has an end",
+            "is missing: a window requires an expiry",
         ),
-        (("window-until", "spec"), "is no path"),
+        (("window-until", "spec"), "is not a path"),
         (
             ("window-until", ".status.until"),
-            "is of metadata or status",
+            "is in metadata or status",
         ),
     ] {
         let violations = annotated(&[annotation]).unwrap_err();

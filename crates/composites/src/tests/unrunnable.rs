@@ -87,7 +87,7 @@ fn invalid_composite_still_ends_children_after_restart() {
         );
     };
     let object = controller(invalid);
-    let asked = composites::<CompositeController>().decide(at(0), &object, &None, &[]);
+    let asked = composites::<CompositeController>().decide(timestamp(0), &object, &None, &[]);
     let asked = asked.question().expect("its kinds are looked up");
     let kinds: Vec<_> = asked
         .children

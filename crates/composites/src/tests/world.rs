@@ -13,13 +13,13 @@ use crate::protocol::Answer;
 use crate::supervise::Mode;
 use crate::{Called, Composite, Facts, Pass, Question};
 
-pub(super) fn at(seconds: i64) -> Timestamp {
+pub(super) fn timestamp(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
 /// Returns the time of a deletion or creation.
 pub(super) fn time() -> Time {
-    Time(at(0))
+    Time(timestamp(0))
 }
 
 pub(super) fn object(value: Value) -> DynamicObject {
@@ -68,7 +68,7 @@ impl World {
     }
 
     pub(super) fn with(method: Method, change: impl FnOnce(&mut Value)) -> Self {
-        let declared = Declared::of(&controller(change)).unwrap();
+        let declared = Declared::from_composite(&controller(change)).unwrap();
         let child = placed("v1", "ConfigMap", "configmaps", false);
         Self {
             composite: Composite {

@@ -1,5 +1,5 @@
-//! Where a request stands: the rules in the order in which they apply, the same for every kind of
-//! access. Time comes first.
+//! The assessment of a request: the rules in the order in which they apply, the same for every kind of access. The
+//! window comes first.
 
 use jiff::Timestamp;
 use kube::Resource;
@@ -26,14 +26,14 @@ use crate::lifecycle::window::{self, Window};
 use crate::lifecycle::{self, End};
 use crate::validate::Violation;
 
-/// What must be found out, and from when on the answer is of no use.
+/// The next question of an assessment, and the instant after which its answer has no effect.
 pub(super) struct Need {
     pub(super) question: Question,
     pub(super) until: Timestamp,
 }
 
-/// Where the request stands. Time comes first: whatever else is broken, missing or unreadable, a
-/// grant whose window is over is ending.
+/// Assesses a request. The window comes first: after its expiry a grant ends, also if other objects are missing,
+/// invalid or unreadable.
 pub(super) fn assess<K: Kind>(
     kind: &K,
     now: Timestamp,
@@ -43,9 +43,9 @@ pub(super) fn assess<K: Kind>(
     live: &[Live],
 ) -> Result<Assessment, Need> {
     let all = live;
-    let live = &*objects::known(kind.keys(), request, live);
+    let live = &*objects::filter_own(kind.keys(), request, live);
     let mut facts = Vec::new();
-    let approvals = approval::of(kind, now, request, known);
+    let approvals = approval::evaluate(kind, now, request, known);
     let waits_until = waits_until(request, approvals.as_ref());
     let assessed = |state, facts| Assessment {
         state,
@@ -56,7 +56,7 @@ pub(super) fn assess<K: Kind>(
             .and_then(|approvals| approvals.unlocked_at),
         approval: approvals.as_ref().map(|approvals| approvals.status.clone()),
     };
-    let objects = Objects::of(request, live);
+    let objects = Objects::from_live(request, live);
     let blocked = |grant: &Grant| blocked(kind, request, grant, &objects, all);
     if let Some(mut state) = after_grant(kind, now, request, waits_until, known, live)? {
         if let State::Granted(grant) = &mut state {
@@ -97,7 +97,7 @@ pub(super) fn assess<K: Kind>(
             State::Ending(End::EXPIRED, None)
         }
         Err(Otherwise::State(State::Refused(..)))
-            if stamp::of(request.metadata).is_none() && known.predecessor.is_none() =>
+            if stamp::read(request.metadata).is_none() && known.predecessor.is_none() =>
         {
             return Err(Need {
                 question: Question::Predecessor,
@@ -120,7 +120,7 @@ pub(super) fn assess<K: Kind>(
     Ok(assessment)
 }
 
-/// Gives the Role that is to be made the name that was found for it. One that is there has its own.
+/// Sets the name of a Role that does not exist yet to the name that was found for it.
 fn named<K: Kind>(
     kind: &K,
     request: &StoredRequest<'_>,
@@ -145,7 +145,7 @@ fn named<K: Kind>(
     Ok(())
 }
 
-/// Who waits for the Role of a grant that is not bound yet, if anybody does.
+/// Returns the RoleBindings of other subjects to the Role of a grant without a RoleBinding, if there are any.
 fn blocked<K: Kind>(
     kind: &K,
     request: &StoredRequest<'_>,
@@ -160,8 +160,8 @@ fn blocked<K: Kind>(
     is_blocked.then_some(Blocked { role, bindings })
 }
 
-/// When the request stops waiting, if it is not granted. Approvals have a time of their own; what they allow
-/// waits from the last of them as it would have from its creation.
+/// Returns the instant at which a request without a grant stops waiting. Approvals have a separate timeout; after the
+/// last of them, the request waits for as long as it would after its creation.
 fn waits_until(request: &StoredRequest<'_>, approvals: Option<&Approvals>) -> Timestamp {
     let created = request.created();
     let plain = window::waits_until(created, request.asked().ok().flatten());
@@ -169,7 +169,7 @@ fn waits_until(request: &StoredRequest<'_>, approvals: Option<&Approvals>) -> Ti
     approvals.map_or(plain, |approvals| approvals.waits_until(wait))
 }
 
-/// Whether what is offered was tried, where that is asked for.
+/// Checks whether the trial of the offer has succeeded, if its kind requires one.
 fn tried<K: Kind>(kind: &K, offer: &Offer, known: &FactsOf<K>) -> Result<(), Otherwise> {
     let trial = known
         .template
@@ -184,8 +184,7 @@ fn tried<K: Kind>(kind: &K, offer: &Offer, known: &FactsOf<K>) -> Result<(), Oth
     }
 }
 
-/// The state of a request for which something was granted or that has ended; `None` if there is
-/// nothing of the kind.
+/// Returns the state of a request that was granted or has ended; `None` for other requests.
 fn after_grant<K: Kind>(
     kind: &K,
     now: Timestamp,
@@ -252,7 +251,7 @@ fn after_grant<K: Kind>(
     Ok(Some(State::Ending(end, Some(grant))))
 }
 
-/// The same where the live objects carry no decision.
+/// Returns the same state for live objects that carry no decision.
 fn without_decision<K: Kind>(
     kind: &K,
     now: Timestamp,
@@ -264,7 +263,7 @@ fn without_decision<K: Kind>(
     let deleted = request.metadata.deletion_timestamp.is_some();
     if begun.is_none()
         && !deleted
-        && stamp::of(request.metadata).is_some()
+        && stamp::read(request.metadata).is_some()
         && let Some(failure) = kind.blocked(request, live)
     {
         return Ok(Some(if window::has_come(now, waits_until) {
@@ -291,7 +290,7 @@ fn without_decision<K: Kind>(
     }
 }
 
-/// Somebody meddled with a grant, or its seal counts no more, unless it goes because its request was deleted.
+/// Returns the state of a grant with drift or a retired seal: it ends, unless the request is being deleted.
 fn drifted<T, W>(
     end: End,
     until: Timestamp,
@@ -308,8 +307,8 @@ fn drifted<T, W>(
     }
 }
 
-/// The state of a request for which nothing was granted: who asks, by which template, for how
-/// long, may they, and then what the kind itself has to say.
+/// Decides about a request without a grant: the requester, the template, the duration, the permission, and then the
+/// conditions of its kind.
 fn decide<K: Kind>(
     kind: &K,
     now: Timestamp,
@@ -403,7 +402,7 @@ fn decide<K: Kind>(
     })
 }
 
-/// What was read of the workload, if the template names one.
+/// Returns the data of the workload, if the template names one.
 fn workload<'a, K: Kind>(
     template: &K::Template,
     known: &'a FactsOf<K>,
@@ -416,7 +415,7 @@ fn workload<'a, K: Kind>(
     }
 }
 
-/// The template, if it is there and not on its way out: then it hands out nothing more.
+/// Returns the template, if it exists and is not being deleted: a deleted template grants nothing.
 fn staying<'a, K: Kind>(
     request: &StoredRequest<'_>,
     found: Option<&'a K::Template>,
@@ -434,12 +433,12 @@ fn staying<'a, K: Kind>(
     Err(Failure::invalid(reason::NOT_FOUND, message))
 }
 
-/// The second that an instant is in: ends are in whole seconds, and none is later than what was agreed.
+/// Returns the beginning of the second of an instant: an expiry is in whole seconds, and none is later than agreed.
 fn whole_second(instant: Timestamp) -> Timestamp {
     Timestamp::from_second(instant.as_second()).unwrap_or(instant)
 }
 
-/// A stamp is for one request.
+/// Checks that no other request has the same stamp.
 fn is_first<T, W>(known: &Facts<T, W>, facts: &mut Vec<Fact>) -> Result<(), Otherwise> {
     match &known.same_stamp {
         None => Err(Otherwise::Need(Question::SameStamp)),
@@ -453,7 +452,7 @@ fn is_first<T, W>(known: &Facts<T, W>, facts: &mut Vec<Fact>) -> Result<(), Othe
     }
 }
 
-/// Who asks, and what policies came to when they did.
+/// Opens the stamp: the requester, and the judgement of the access policies at the creation of the request.
 fn stamp<K: Kind>(
     kind: &K,
     request: &StoredRequest<'_>,
@@ -491,13 +490,13 @@ fn waiting(facts: &mut Vec<Fact>, type_: &'static str, failure: Failure) -> Stat
     State::Waiting(failure)
 }
 
-/// The spec cannot change, so what is wrong with it stays wrong.
+/// Returns the final state of a request with an invalid spec, which is immutable.
 fn invalid_request(violations: &[Violation], facts: &mut Vec<Fact>) -> State {
     let failure = invalid("request", "", violations, facts);
     State::Refused(Phase::Failed, failure)
 }
 
-/// The template may be mended, so the request waits for it.
+/// Returns the state of a request with an invalid template. Its author may repair it, so the request waits.
 fn invalid_template(name: &str, violations: &[Violation], facts: &mut Vec<Fact>) -> State {
     let unusable = format!("template {name} cannot be used: ");
     State::Waiting(invalid("template", &unusable, violations, facts))

@@ -52,7 +52,7 @@ pub fn noted(metadata: &ObjectMeta) -> Option<&str> {
 
 /// Returns the author of the content with this digest; `None` if the object has no note, or a note for other content.
 #[must_use]
-pub fn of(metadata: &ObjectMeta, spec_digest: &str) -> Option<Requester> {
+pub fn read(metadata: &ObjectMeta, spec_digest: &str) -> Option<Requester> {
     let note: Note = serde_json::from_str(noted(metadata)?).ok()?;
     let known = note.spec_digest == spec_digest && !note.author.user.is_empty();
     known.then_some(note.author)
@@ -70,10 +70,10 @@ mod tests {
             groups: vec!["editors".into()],
         };
         let mut metadata = ObjectMeta::default();
-        assert_eq!(of(&metadata, "one"), None);
+        assert_eq!(read(&metadata, "one"), None);
         write(&mut metadata, &bob, "one");
-        assert_eq!(of(&metadata, "one"), Some(bob.clone()));
-        assert_eq!(of(&metadata, "two"), None);
+        assert_eq!(read(&metadata, "one"), Some(bob.clone()));
+        assert_eq!(read(&metadata, "two"), None);
         // A user can write the annotation: the old note replaces it.
         let mut changed = ObjectMeta::default();
         write(
@@ -85,13 +85,13 @@ mod tests {
             "one",
         );
         keep(&mut changed, &metadata);
-        assert_eq!(of(&changed, "one"), Some(bob.clone()));
+        assert_eq!(read(&changed, "one"), Some(bob.clone()));
         keep(&mut changed, &ObjectMeta::default());
         assert_eq!(noted(&changed), None);
         for text in ["", "{}", "[]", r#"{"user":"","specDigest":"one"}"#] {
             let annotations = changed.annotations.get_or_insert_default();
             annotations.insert(labels::AUTHOR.to_owned(), text.to_owned());
-            assert_eq!(of(&changed, "one"), None, "{text}");
+            assert_eq!(read(&changed, "one"), None, "{text}");
         }
     }
 }

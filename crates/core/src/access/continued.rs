@@ -29,7 +29,7 @@ pub struct Continued {
 impl Continued {
     /// Reads a request.
     #[must_use]
-    pub fn of(keys: &Keys, request: &Request<'_>) -> Self {
+    pub fn from_request(keys: &Keys, request: &Request<'_>) -> Self {
         let metadata = request.metadata;
         let status = request.status;
         let ended_early = End::begun(status).is_some_and(|end| end.reason != EndReason::Expired)
@@ -80,7 +80,7 @@ pub fn may(
         return denied(
             "ExtendsNotOwned",
             format!(
-                "{user} has no {} {name} here; name one of your own",
+                "{user} has no {} {name} in this namespace; name one of your own",
                 request.kind
             ),
         );
@@ -88,18 +88,21 @@ pub fn may(
     if !continued.lasted(created) {
         return denied(
             "ExtendsEnded",
-            format!("{name} is not in effect; ask anew, without spec.extends"),
+            format!("{name} is not in effect; create a request without spec.extends"),
         );
     }
     match (&continued.pod, request.target_pod) {
         (Some(pod), Some(asked)) if pod != asked => denied(
             "ExtendsAnotherPod",
-            format!("{name} is for pod {pod}, not {asked}; leave spec.targetPod out, or ask anew"),
+            format!(
+                "{name} is for pod {pod}, not {asked}; remove spec.targetPod, or create a \
+                request without spec.extends"
+            ),
         ),
         (None, _) if continued.template != request.template => denied(
             "ExtendsAnotherPod",
             format!(
-                "{name} is by template {}, not {}; ask anew, without spec.extends",
+                "{name} is by template {}, not {}; create a request without spec.extends",
                 continued.template, request.template
             ),
         ),
@@ -123,7 +126,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::stamp::Stamp;
-    use super::super::testing::{at, keys};
+    use super::super::testing::{keys, timestamp};
     use super::*;
 
     fn alice() -> Requester {
@@ -142,14 +145,14 @@ mod tests {
             name: name.into(),
             generate_name: String::new(),
             spec_digest: digest,
-            at: at(0),
+            at: timestamp(0),
             nonce: "nonce".into(),
             ..Stamp::default()
         };
         ObjectMeta {
             name: Some(name.into()),
             namespace: Some("shop".into()),
-            creation_timestamp: Some(Time(at(0))),
+            creation_timestamp: Some(Time(timestamp(0))),
             annotations: Some(BTreeMap::from([(
                 labels::REQUESTER.to_owned(),
                 stamp.seal(&keys()).unwrap(),
@@ -163,9 +166,9 @@ mod tests {
         let mut request: ExecAccessRequest = serde_json::from_value(json!({
             "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "ExecAccessRequest",
             "metadata": {}, "spec": {"templateName": "shell"},
-            "status": {"phase": "Active", "podName": "db-0", "expiresAt": at(300), "conditions": [
+            "status": {"phase": "Active", "podName": "db-0", "expiresAt": timestamp(300), "conditions": [
                 {"type": "AccessStillValid", "status": "True", "reason": "Success", "message": "",
-                 "lastTransitionTime": at(0)},
+                 "lastTransitionTime": timestamp(0)},
             ]},
         }))
         .unwrap();
@@ -188,11 +191,16 @@ mod tests {
         pod: Option<&str>,
         first: Option<&ExecAccessRequest>,
     ) -> Option<&'static str> {
-        let continued = first.map(|first| Continued::of(&keys(), &Request::from(first)));
+        let continued = first.map(|first| Continued::from_request(&keys(), &Request::from(first)));
         let next = next(pod);
-        may(by, &Request::from(&next), at(100), continued.as_ref())
-            .err()
-            .map(|denial| denial.reason)
+        may(
+            by,
+            &Request::from(&next),
+            timestamp(100),
+            continued.as_ref(),
+        )
+        .err()
+        .map(|denial| denial.reason)
     }
 
     #[test]
@@ -201,7 +209,7 @@ mod tests {
         for pod in [None, Some("db-0")] {
             assert_eq!(refusal(&alice(), pod, Some(&first)), None);
         }
-        let continued = Continued::of(&keys(), &Request::from(&first));
+        let continued = Continued::from_request(&keys(), &Request::from(&first));
         assert_eq!(target_pod(None, Some(&continued)), Some("db-0"));
         assert_eq!(target_pod(Some("db-1"), None), Some("db-1"));
         assert_eq!(target_pod(None, None), None);
@@ -250,12 +258,12 @@ mod tests {
             (Phase::Pending, None, over),
             (Phase::Denied, None, over),
             (Phase::Failed, None, over),
-            (Phase::Revoked, Some(at(300)), over),
-            (Phase::Active, Some(at(100)), over),
-            (Phase::Active, Some(at(101)), None),
+            (Phase::Revoked, Some(timestamp(300)), over),
+            (Phase::Active, Some(timestamp(100)), over),
+            (Phase::Active, Some(timestamp(101)), None),
             // The grant ended after the next request was created.
-            (Phase::Expired, Some(at(101)), None),
-            (Phase::Expired, Some(at(99)), over),
+            (Phase::Expired, Some(timestamp(101)), None),
+            (Phase::Expired, Some(timestamp(99)), over),
         ] {
             let mut first = granted();
             status(&mut first, phase, until);
@@ -267,7 +275,7 @@ mod tests {
         }
         let changes: [Change; 3] = [
             |first| first.status = None,
-            |first| first.metadata.deletion_timestamp = Some(Time(at(50))),
+            |first| first.metadata.deletion_timestamp = Some(Time(timestamp(50))),
             |first| {
                 let ending = json!({"reason": "DriftDetected"});
                 let status = first.status.as_mut().unwrap();
@@ -287,7 +295,7 @@ mod tests {
             let mut request: PodAccessRequest = serde_json::from_value(json!({
                 "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "PodAccessRequest",
                 "metadata": {}, "spec": {"templateName": template, "extends": extends},
-                "status": {"phase": "Active", "podName": "first-1", "expiresAt": at(300)},
+                "status": {"phase": "Active", "podName": "first-1", "expiresAt": timestamp(300)},
             }))
             .unwrap();
             let digest = encode::digest(&request.spec);
@@ -295,10 +303,15 @@ mod tests {
             request
         };
         let first = pod("first", "debug", None);
-        let continued = Continued::of(&keys(), &Request::from(&first));
+        let continued = Continued::from_request(&keys(), &Request::from(&first));
         for (template, refused) in [("debug", None), ("other", Some("ExtendsAnotherPod"))] {
             let next = pod("next", template, Some("first"));
-            let answer = may(&alice(), &Request::from(&next), at(1), Some(&continued));
+            let answer = may(
+                &alice(),
+                &Request::from(&next),
+                timestamp(1),
+                Some(&continued),
+            );
             assert_eq!(answer.err().map(|denial| denial.reason), refused);
         }
     }

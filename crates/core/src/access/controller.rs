@@ -1,5 +1,4 @@
-//! The controller of a kind of access: asked where a request stands, it says what follows and what the
-//! status tells of it.
+//! The controller of a kind of access. It assesses a request, plans the next steps, and reports the status.
 
 use jiff::Timestamp;
 use kube::Resource as _;

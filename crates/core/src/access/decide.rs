@@ -88,7 +88,7 @@ fn service_account(
 ) -> Result<String, Denial> {
     let user = &requester.user;
     if requester.service_account().is_none() {
-        return Ok(format!("{user} is no service account"));
+        return Ok(format!("{user} is not a service account"));
     }
     if config.allow_service_accounts {
         return Ok(format!("template {template} allows service accounts"));
@@ -96,8 +96,9 @@ fn service_account(
     Err(Denial::new(
         "ServiceAccountsNotAllowed",
         format!(
-            "{user} is a service account, and template {template} does not allow any; \
-             ask as a person, or have its owners set spec.accessConfig.allowServiceAccounts"
+            "{user} is a service account, and template {template} does not allow service accounts; \
+             request access as a person, or have its owners set \
+             spec.accessConfig.allowServiceAccounts"
         ),
     ))
 }
@@ -122,8 +123,8 @@ fn membership(
     Err(Denial::new(
         "NotAllowed",
         format!(
-            "{user} is in none of the groups that template {template} allows ({}); \
-             ask for membership, or use another template",
+            "{user} is in none of the groups that template {template} allows ({}); request \
+             membership, or use another template",
             list(&config.allowed_groups)
         ),
     ))
@@ -136,7 +137,7 @@ fn ticket(
     ask: Ask<'_>,
 ) -> Result<String, Denial> {
     let who = || format!("template {template}");
-    ticket::named(config.ticket.as_ref(), who, ask)
+    ticket::validate(config.ticket.as_ref(), who, ask)
 }
 
 fn reason(

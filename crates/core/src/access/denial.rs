@@ -25,7 +25,7 @@ impl From<IdentityError> for Denial {
 }
 
 /// Returns users, then groups, as messages name them.
-pub(super) fn named<'a>(
+pub(super) fn format_subjects<'a>(
     users: impl IntoIterator<Item = &'a String>,
     groups: &'a [String],
 ) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use oz_api::{AccessConfig, Requester};
 
-use super::denial::{Denial, list, named};
+use super::denial::{Denial, format_subjects, list};
 use super::person::is_listed;
 
 /// The maximum length of a requester's name and UID in bytes: an audit record holds no longer ones in full.
@@ -16,31 +16,31 @@ pub fn may(requester: &Requester, template: &str, config: &AccessConfig) -> Resu
     let user = &requester.user;
     let Some(emergency) = &config.emergency else {
         return Err(Denial::new(
-            "NoEmergency",
+            "EmergencyAccessDisabled",
             format!(
-                "template {template} lets nobody in for an emergency; ask without spec.emergency, or have its \
-                 owners set spec.accessConfig.emergency"
+                "template {template} grants no access in emergencies; create a request without \
+                 spec.emergency, or have the template's owners set spec.accessConfig.emergency"
             ),
         ));
     };
     if requester.user.len() > MAX_NAME || requester.uid.len() > MAX_NAME {
         let message = format!(
-            "the name or UID of whoever asks is longer than {MAX_NAME} bytes, which no review can name; \
-             ask without spec.emergency"
+            "the name or UID of the requester is longer than {MAX_NAME} bytes, the maximum for a \
+             review; create a request without spec.emergency"
         );
         return Err(Denial::new("NameTooLong", message));
     }
     if is_listed(&emergency.groups, &emergency.users, requester) {
         return Ok(format!(
-            "template {template} lets {user} in for an emergency"
+            "template {template} grants {user} access in emergencies"
         ));
     }
     Err(Denial::new(
-        "NotForEmergencies",
+        "EmergencyNotAllowed",
         format!(
-            "{user} is none of those whom template {template} lets in for an emergency ({}); \
-             ask without spec.emergency, or have one of them ask",
-            list(&named(&emergency.users, &emergency.groups))
+            "template {template} does not grant {user} access in emergencies, but only {}; create \
+             a request without spec.emergency, or have one of these users create it",
+            list(&format_subjects(&emergency.users, &emergency.groups))
         ),
     ))
 }

@@ -1,8 +1,9 @@
-//! How a request ends and is kept and goes, the same for every kind of request.
+//! The end, retention and deletion of a request, the same for each kind of request.
 //!
-//! Ending: what gives access, the record, the status; what carries the sealed decision goes last,
-//! in a pass of its own, so that until the status says that it is over there is something left
-//! that knows what was granted.
+//! The order of an end is: the objects that give access, the audit record, the status. The object that carries the
+//! sealed decision is deleted last, in a later pass, so that the decision can be read until the status reports the end.
+//!
+//! See docs/adr/0018-a-grant-that-ended-is-deleted-soon.md.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -23,7 +24,7 @@ use crate::lifecycle::window::{after, has_come};
 use crate::lifecycle::{End, drift};
 use crate::sessions::{NOT_ENDED, SessionsEnded};
 
-/// The record of a grant.
+/// Creates the audit record of a grant.
 #[must_use]
 pub fn granted(now: Timestamp, grant: &Grant) -> Record {
     let mut message = format!(
@@ -37,9 +38,8 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
     let action = match &grant.emergency {
         Some(emergency) => {
             let due = emergency.due_at;
-            message = format!(
-                "EMERGENCY: {message}, without anybody's approval; to be reviewed until {due}"
-            );
+            message =
+                format!("EMERGENCY: {message}, without an approval; to be reviewed until {due}");
             Action::EmergencyGranted
         }
         None => Action::AccessGranted,
@@ -52,7 +52,7 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
     if let Some(ticket) = &grant.ticket {
         for (name, checks) in [
             ("ticketChecks", &ticket.checks),
-            ("ticketUnanswered", &ticket.unanswered),
+            ("ticketCheckUnavailable", &ticket.unanswered),
         ] {
             if !checks.is_empty() {
                 record = record.detail(name, checks.join(", "));
@@ -65,7 +65,7 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
     record.detail("approvedBy", approvers)
 }
 
-/// The record of a grant that goes on in another pod, for this reason.
+/// Creates the audit record of the move of a grant to another pod.
 #[must_use]
 pub fn moved(now: Timestamp, why: &PodReplaced, grant: &Grant) -> Record {
     let message = format!(
@@ -79,10 +79,10 @@ pub fn moved(now: Timestamp, why: &PodReplaced, grant: &Grant) -> Record {
     record
 }
 
-/// How often a pod that should have ended long ago is looked at, should no event tell of it.
+/// The interval between checks of a pod that is terminating, in case that no event reports its end.
 const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
-/// The plan for a request that must end now.
+/// Returns the plan for a request that must end now.
 #[must_use]
 pub fn ending(
     now: Timestamp,
@@ -96,7 +96,7 @@ pub fn ending(
         .and_then(|status| status.ending.as_ref())
         .filter(|ending| ending.recorded);
     let first = recorded.is_none();
-    let given_up = recorded.is_some_and(|end| end.sessions_given_up);
+    let given_up = recorded.is_some_and(|end| end.sessions_abandoned);
     let records = match (recorded, grant) {
         (None, _) => records(now, request, end, grant),
         (Some(ending), Some(grant)) => {
@@ -122,7 +122,7 @@ pub fn ending(
         .then(armed)
         .then(powerful)
         // What is known is gone; only now is asked for what nobody has told of.
-        .then(unseen(&GrantObjects::of(request, grant), &live))
+        .then(unseen(&GrantObjects::new(request, grant), &live))
         // Beside each other: what cannot be put on record runs on no longer for that.
         .then(records.into_iter().map(Step::Record).chain(sessions))
         .wake_at(if waiting {
@@ -178,8 +178,8 @@ fn ended(now: Timestamp, end: &End, grant: &Grant) -> Record {
     grant.record(now, end.action(), Decision::End, reason, message)
 }
 
-/// The plan for a request whose status says that it ended: nothing of it may be left, and when it was
-/// kept long enough it goes itself.
+/// Returns the plan for a request with an end in its status: it deletes the remaining objects, and, after the
+/// retention, the request.
 #[must_use]
 pub fn over(
     now: Timestamp,
@@ -187,7 +187,11 @@ pub fn over(
     live: &[Live],
     keep: KeepFinished,
 ) -> Plan {
-    let until = status::kept_until(request.status, request.created(), keep.of(request.status));
+    let until = status::kept_until(
+        request.status,
+        request.created(),
+        keep.retention(request.status),
+    );
     let live = objects::ours(request, live);
     let ended = status::kept_until(request.status, request.created(), SignedDuration::ZERO);
     let just_now = !has_come(now, after(ended, JUST_ENDED));
@@ -195,7 +199,7 @@ pub fn over(
         .status
         .is_some_and(|status| status.granted_at.is_some());
     // The Role is the last to go, and after it nobody looks.
-    let role = GrantObjects::of(request, None).role();
+    let role = GrantObjects::new(request, None).role();
     let plan =
         remove(request.marks(), &live).then((just_now && granted).then_some(Step::Look(role)));
     if request.metadata.deletion_timestamp.is_some() {
@@ -207,12 +211,13 @@ pub fn over(
     }
 }
 
-/// How long after its end it is looked whether the Role of a request is gone: long enough for the pass
-/// that deletes it, and no reason to ask about every old request at each start.
+/// The time after the end of a request within which a pass checks whether its Role was deleted. It covers the pass that
+/// deletes the Role, and saves a read for each old request at a start of the operator.
 const JUST_ENDED: SignedDuration = SignedDuration::from_secs(60);
 
-/// The plan for what is left of a request that was deleted, perhaps while nobody watched: its Role
-/// still knows what was granted. `request` is the last that was seen of it, if this process saw it go.
+/// Returns the plan for the remaining objects of a deleted request, which may have been deleted while no operator was
+/// running: its Role still carries the decision. `request` is the last known version, if this process observed the
+/// deletion.
 #[must_use]
 pub fn orphaned(
     now: Timestamp,
@@ -226,7 +231,7 @@ pub fn orphaned(
         return request.map_or_else(Plan::default, |request| undecided(now, keys, request, live));
     };
     let names = GrantObjects::of_grant(&grant);
-    let mut live = objects::named(names.namespace, &names.name, live);
+    let mut live = objects::filter_by_name(names.namespace, &names.name, live);
     live.retain(|live| objects::is_proven(keys, &grant.request.uid, Some(&grant), live));
     let marks = Marks {
         kind: &grant.request.kind,
@@ -251,8 +256,8 @@ pub fn orphaned(
     plan.then(record.into_iter().chain(sessions)).then(others)
 }
 
-/// Until when a grant lasts: by the sealed decision that its Role and its RoleBinding carry, or, if
-/// neither is known, by what the status of its request remembers.
+/// Returns the expiry of a grant: from the sealed decision that its Role and its RoleBinding carry, or, without one,
+/// from the status of its request.
 #[must_use]
 pub fn lasts_until(
     keys: &Keys,
@@ -267,7 +272,7 @@ pub fn lasts_until(
     sealed.or_else(|| request?.remembers_until())
 }
 
-/// The decision that an object carries, if it is the one that it was sealed for.
+/// Returns the decision that an object carries, if it was sealed for this object.
 fn decided_by(keys: &Keys, request: Option<&StoredRequest<'_>>, live: &Live) -> Option<Grant> {
     let metadata = &live.object.metadata;
     let uid = match request {
@@ -280,8 +285,8 @@ fn decided_by(keys: &Keys, request: Option<&StoredRequest<'_>>, live: &Live) -> 
     is_at.then_some(grant)
 }
 
-/// Removes what another program made for a request that oz refuses. What oz makes is marked; this
-/// bears no mark, and belongs to the request all the same.
+/// Deletes the objects that another program created for a request that oz refuses. They have no label of oz, but an
+/// owner reference to the request.
 #[must_use]
 pub fn taken_away(request: &StoredRequest<'_>, left: Option<&[Live]>) -> Plan {
     let mut left = objects::ours(request, left.unwrap_or(&[]));
@@ -290,7 +295,7 @@ pub fn taken_away(request: &StoredRequest<'_>, left: Option<&[Live]>) -> Plan {
     Plan::default().then(powerful).then(others)
 }
 
-/// The owner reference that ties a request to its template, if it was created before it.
+/// Returns the owner reference to the template, for a request that was created before its template.
 #[must_use]
 pub fn adoption(request: &ObjectMeta, kind: &str, template: &ObjectMeta) -> Option<OwnerReference> {
     let (name, uid) = (template.name.clone()?, template.uid.clone()?);
@@ -310,17 +315,17 @@ pub fn adoption(request: &ObjectMeta, kind: &str, template: &ObjectMeta) -> Opti
     })
 }
 
-/// What came of a plan, as far as an end depends on it.
+/// The result of a plan, as far as an end depends on it.
 #[derive(Clone, Copy, Debug)]
 pub struct CleanupResult<'a> {
-    /// What stands against the request being over.
+    /// The failure that prevents the end of the request.
     pub failure: Option<&'a Failure>,
-    /// What came of ending its sessions.
+    /// The result of the termination of its sessions.
     pub sessions: Option<&'a SessionsEnded>,
 }
 
-/// The status of a request that is ending: over only when nothing of it gives access any more and
-/// that is on record, which `failure` stands against.
+/// Returns the status of a request that is ending. The request has ended when none of its objects gives access and the
+/// audit record is written; `failure` means that one of these is missing.
 #[must_use]
 pub fn finish(
     now: Timestamp,
@@ -347,7 +352,7 @@ pub fn finish(
     let since = ending.since.unwrap_or(now);
     // The next pass puts it on record, and then it is over.
     let given_up = lasting.filter(|_| sessions::is_tried_long(now, until.unwrap_or(since), since));
-    ending.sessions_given_up |= given_up.is_some();
+    ending.sessions_abandoned |= given_up.is_some();
     let over =
         lasting.is_none() && !ours.iter().any(revoke::still_gives_access) && failure.is_none();
     let (reason, message) = (end_reason(end), end_message(end));
@@ -370,7 +375,7 @@ pub fn finish(
         status.phase = end.phase();
         ending.recorded = true;
     } else if waits.is_some() {
-        (ending.recorded, ending.sessions_may_go_on) = (true, lasting.is_some());
+        (ending.recorded, ending.sessions_may_continue) = (true, lasting.is_some());
     }
     status.ending = Some(ending);
     status.ready = false;

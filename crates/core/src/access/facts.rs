@@ -14,7 +14,7 @@ use crate::controller::{Child, Failure, Live};
 use crate::tickets::Tickets;
 
 /// The facts apart from the request and its objects: the data that the caller holds anyway, and the answers to the
-/// questions. A fact whose question was not asked yet is `None`.
+/// questions. A fact is `None` until its question was asked.
 #[derive(Debug)]
 pub struct Facts<T, W> {
     /// The template that the request names, if it exists.
@@ -144,7 +144,7 @@ pub struct PodMade {
 impl PodMade {
     /// Returns the created pod; `None` if the object is not a stored pod.
     #[must_use]
-    pub fn of(live: &Live) -> Option<Self> {
+    pub fn from_live(live: &Live) -> Option<Self> {
         if live.resource.kind != "Pod" {
             return None;
         }

@@ -164,7 +164,7 @@ pub struct SessionTerms {
 impl SessionTerms {
     /// Returns the rules of a template for sessions.
     #[must_use]
-    pub fn of(rules: &AccessConfig) -> Self {
+    pub fn from_config(rules: &AccessConfig) -> Self {
         Self {
             containers: rules.containers.clone(),
             command_policy: rules.command_policy.clone(),

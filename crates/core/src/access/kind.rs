@@ -1,7 +1,6 @@
-//! What the kinds of access have in common and in what they differ. A kind says in [`Kind`] what is
-//! its own; where a request stands ([`assess`](super::assess)), what follows ([`plan`](super::plan)),
-//! what its status says ([`report`](super::report)) and its controller
-//! ([`controller`](super::controller)) are written once, for all of them.
+//! The common part of the kinds of access, and their differences. Each kind implements [`Kind`]; the assessment of a
+//! request ([`assess`](super::assess)), the plan ([`plan`](super::plan)), the status ([`report`](super::report)) and
+//! the controller ([`controller`](super::controller)) exist once for all kinds.
 
 use std::fmt::Debug;
 
@@ -36,17 +35,18 @@ use crate::lifecycle::window::Window;
 use crate::lifecycle::{self, End};
 use crate::validate::{ValidatedRequest, ValidatedTemplate};
 
-/// How long a request is kept after it is over.
+/// The retention of requests after their end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepFinished {
-    /// One whose grant ended, as the trail tells: who applies the same manifest again then asks again.
+    /// Retention of a request with an ended grant. The audit trail keeps the grant, and a user who applies the same
+    /// manifest again requests access again.
     pub ended: SignedDuration,
-    /// Every other: it was refused, never granted, or failed, and people are to read why.
+    /// Retention of all other requests: those denied, never granted or failed. Their status shows users the cause.
     pub others: SignedDuration,
 }
 
 impl KeepFinished {
-    /// The same for all.
+    /// Creates the same retention for all requests.
     #[must_use]
     pub const fn all(keep: SignedDuration) -> Self {
         Self {
@@ -55,9 +55,9 @@ impl KeepFinished {
         }
     }
 
-    /// How long a request with this status is kept.
+    /// Returns the retention of a request with this status.
     #[must_use]
-    pub fn of(self, status: Option<&RequestStatus>) -> SignedDuration {
+    pub fn retention(self, status: Option<&RequestStatus>) -> SignedDuration {
         let ended = status.is_some_and(|status| {
             let phase = matches!(status.phase, Phase::Expired | Phase::Revoked);
             phase && status.granted_at.is_some()
@@ -66,62 +66,63 @@ impl KeepFinished {
     }
 }
 
-/// One kind of access. Whoever implements this has a [`Controller`](crate::controller::Controller) of its requests.
+/// A kind of access. Each implementation is also a [`Controller`](crate::controller::Controller) of its requests.
 pub trait Kind: Send + Sync + Sized + 'static {
     /// The requests.
     type Request: AccessRequest<Template = Self::Template>;
     /// The templates that they name.
     type Template: AccessTemplate<Target = Self::Target>;
-    /// What a template, validated, gives access to.
+    /// The validated target of a template.
     type Target;
-    /// What is read of a workload to decide.
+    /// The data of a workload that a decision requires.
     type Workload: Send + Sync + 'static;
 
-    /// Opens stamps, seals and opens grants.
+    /// Returns the keys that verify stamps, and that seal and open grants.
     fn keys(&self) -> &Keys;
-    /// How long a request is kept after it is over.
+    /// Returns the retention of requests after their end.
     fn keep_finished(&self) -> KeepFinished;
-    /// The gate's service account, if there is a gate.
+    /// Returns the service account of the gate, if there is a gate.
     fn gate(&self) -> Option<&GateAccount>;
 
-    /// The grant for a request that everything else allows.
+    /// Returns the grant for a request that passed all other checks.
     ///
     /// # Errors
-    /// The state that the request is in instead, or what must be found out first.
+    /// The state of a request without a grant, or the next question.
     fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Otherwise>;
 
-    /// What is to be tried before what is offered is made; `None` if nothing is.
+    /// Returns the trial that must succeed before the offered objects are created; `None` if no trial is required.
     fn trial(&self, offer: &Offer, template: &Self::Template) -> Option<Result<Trial, Failure>> {
         let _ = (offer, template);
         None
     }
 
-    /// The decision that the live objects carry.
+    /// Returns the decision that the live objects carry.
     fn decision(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Grant> {
-        let role = Objects::of(request, live).role?;
+        let role = Objects::from_live(request, live).role?;
         objects::decision(self.keys(), request, &role)
     }
 
-    /// The decision as the RoleBinding carries it: good for ending what it gave when the Role is gone
-    /// or its seal is broken, and for nothing else.
+    /// Returns the decision that the RoleBinding carries. It serves only to revoke the grant after the Role was deleted
+    /// or its seal became invalid.
     fn remembered(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Grant> {
-        let binding = Objects::of(request, live).binding?;
+        let binding = Objects::from_live(request, live).binding?;
         Grant::open(self.keys(), &binding.metadata, request.uid())
     }
 
-    /// What is wrong when the live objects carry no decision; `None` if none is to be expected.
+    /// Returns the drift if the live objects carry no decision; `None` if none is expected.
     fn lost(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Drift> {
-        Objects::of(request, live).without_decision(request)
+        Objects::from_live(request, live).without_decision(request)
     }
 
-    /// What stands in the place of what is to be made, and is not ours to remove; asked when the
-    /// live objects carry no decision.
+    /// Returns the failure if an object that oz may not delete has the name of an object to create. The controller
+    /// calls this if the live objects carry no decision.
     fn blocked(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Failure> {
         let _ = (request, live);
         None
     }
 
-    /// What became of what was made for a grant before its Role was; `made` is what this process made.
+    /// Returns the drift of objects that were created for a grant before its Role. `made` is the pod that this process
+    /// created.
     fn exchanged(
         &self,
         request: &StoredRequest<'_>,
@@ -133,7 +134,7 @@ pub trait Kind: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Why a grant whose time is not over ends all the same.
+    /// Returns the reason to end a grant before its expiry.
     fn early_end(
         &self,
         now: Timestamp,
@@ -142,15 +143,15 @@ pub trait Kind: Send + Sync + Sized + 'static {
         live: &[Live],
     ) -> Option<End> {
         let _ = now;
-        let drift = Objects::of(request, live).drift(request, grant);
+        let drift = Objects::from_live(request, live).drift(request, grant);
         drift.map(End::drift)
     }
 
-    /// The grant as it goes on in another pod of its workload, or why there is none yet; `None` if there
-    /// will never be one.
+    /// Returns the grant for another pod of the same workload, or the reason to wait for one; `None` if there will
+    /// never be another pod.
     ///
     /// # Errors
-    /// What must be found out to tell.
+    /// The question that must be answered first.
     fn successor(
         &self,
         grant: &Grant,
@@ -160,19 +161,19 @@ pub trait Kind: Send + Sync + Sized + 'static {
         Ok(None)
     }
 
-    /// What is to be done about a grant that stands, and when to look at it again.
+    /// Returns the steps that maintain a granted request, and the time of the next check.
     fn upkeep(&self, request: &StoredRequest<'_>, grant: &Grant, live: &[Live]) -> Plan {
         let _ = (request, live);
         Plan::default().wake_at(grant.window.until)
     }
 
-    /// The message that everything was created.
+    /// Returns the message that all objects were created.
     fn created(&self, grant: &Grant) -> String {
         let (role, name) = (grant.role_name(), grant.object_name());
         format!("Success. Role {role}, RoleBinding {name} created")
     }
 
-    /// Whether a grant that stands can be used, and what else is to be said of it.
+    /// Returns the facts about a granted request, such as whether the grant can be used.
     fn facts(&self, request: &StoredRequest<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
         let _ = (request, grant, live);
         vec![Fact::holds(
@@ -182,50 +183,50 @@ pub trait Kind: Send + Sync + Sized + 'static {
     }
 }
 
-/// Why nothing is offered.
+/// The result of an assessment without an offer.
 pub type Otherwise = lifecycle::Otherwise<State, Question>;
 
-/// What is known for a kind.
+/// The facts for one kind.
 pub type FactsOf<K> = Facts<<K as Kind>::Template, <K as Kind>::Workload>;
 
-/// A request that may be granted: who asks, by which terms, until when.
+/// A request that may be granted.
 pub struct Case<'a, K: Kind> {
     /// The instant of the decision.
     pub now: Timestamp,
     /// The request.
     pub request: StoredRequest<'a>,
-    /// What it asks for, checked.
+    /// The validated spec of the request.
     pub asked: ValidatedRequest,
-    /// Who asks, verified.
+    /// The verified requester.
     pub requester: Requester,
     /// The template.
     pub template: &'a K::Template,
-    /// What it says, checked.
+    /// The validated spec of the template.
     pub terms: ValidatedTemplate<K::Target>,
-    /// Until when.
+    /// The window of the grant.
     pub window: Window,
-    /// Who approved, where somebody has to.
+    /// The approvals, if approvals are required.
     pub approvals: Vec<Approved>,
-    /// What policies came to when it was asked, if there were any.
+    /// The sealed judgement of the access policies, if any applied.
     pub judgement: Option<Judgement>,
-    /// The ticket that it names, with who accepted it.
+    /// The change ticket that the request names, and the checks that accepted it.
     pub ticket: Option<Ticket>,
-    /// That it is an emergency.
+    /// The declared emergency, if there is one.
     pub emergency: Option<Emergency>,
-    /// The gate that sessions go through, if the template says that they do.
+    /// The gate of the sessions, if the template has `sessions: Gate`.
     pub gate: Option<GateAccount>,
-    /// What was read of the workload; there if the template names one.
+    /// The data of the workload, if the template names one.
     pub workload: Option<&'a K::Workload>,
-    /// What is known of the request that this one continues.
+    /// The data about the request that this one continues.
     pub continued: Option<&'a Continued>,
-    /// What the containers of the chosen pod are able to, if that was asked.
+    /// The results of the session probe of the chosen pod, if the operator ran it.
     pub probes: Option<&'a [SessionProbe]>,
-    /// The NetworkPolicies of the namespace, if they were asked for.
+    /// The NetworkPolicies of the namespace, if a question asked for them.
     pub policies: Option<Result<&'a [NetworkPolicy], &'a Failure>>,
 }
 
 impl<K: Kind> Case<'_, K> {
-    /// The grant of access to `pod`.
+    /// Creates the grant of access to `pod`.
     #[must_use]
     pub fn grant(self, pod: PodRef, access_message: String) -> Grant {
         let rules = self.template.config();
@@ -249,7 +250,7 @@ impl<K: Kind> Case<'_, K> {
             reason: self.asked.reason,
             sessions: SessionTerms {
                 gate: self.gate,
-                ..SessionTerms::of(rules)
+                ..SessionTerms::from_config(rules)
             },
             following: None,
             own_pod: None,
@@ -267,61 +268,61 @@ impl<K: Kind> Case<'_, K> {
     }
 }
 
-/// A grant, and what must exist before its Role.
+/// A grant, and the objects that must exist before its Role.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offer {
-    /// What was decided.
+    /// The decision.
     pub grant: Grant,
-    /// Written in this order, the last with the sealed decision. What follows is planned when they
-    /// exist. Empty if the Role is the first.
+    /// The objects in the order of their creation; the last carries the sealed decision. The plan continues when all
+    /// exist. Empty if the Role is the first object.
     pub first: Vec<Child>,
 }
 
-/// Where a request stands.
+/// The state of a request.
 pub type State = lifecycle::State<Grant, Offer, Special>;
 
-/// Where only a request can stand.
+/// A state that only requests have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Special {
-    /// It could be granted, but others would have what its Role hands out.
+    /// The request could be granted, but other subjects would get the rights of its Role.
     Blocked(Blocked),
-    /// It was granted, and goes on in another pod.
+    /// The request was granted, and its grant moves to another pod.
     Moving(Box<Move>),
-    /// It is being deleted, which the watch has not shown yet.
+    /// The request is being deleted, and the watch has not shown that yet.
     Leaving,
 }
 
-/// What others wait for.
+/// The RoleBindings of other subjects that prevent a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// The Role that the request would get.
+    /// The Role that the grant would create.
     pub role: String,
-    /// Their RoleBindings to it.
+    /// RoleBindings of other subjects to that Role.
     pub bindings: Vec<String>,
 }
 
-/// A grant whose pod was replaced.
+/// The move of a grant to another pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
-    /// What became of the pod.
+    /// The reason for the replacement of the pod.
     pub why: PodReplaced,
-    /// As it was.
+    /// The grant for the previous pod.
     pub from: Grant,
-    /// As it will be, or why that cannot be told yet.
+    /// The grant for the next pod, or the reason to wait for one.
     pub to: Result<Grant, Failure>,
 }
 
-/// A state, with the conditions that were established on the way to it.
+/// A state, with the conditions that the assessment established.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assessment {
-    /// Where the request stands.
+    /// The state of the request.
     pub state: State,
-    /// What is known, in the order in which it was found out.
+    /// The established facts, in order.
     pub facts: Vec<Fact>,
-    /// When a request that is not granted stops waiting.
+    /// The instant at which a request without a grant stops waiting.
     pub waits_until: Timestamp,
-    /// When an approval counts again whose author is locked out until then, if there is one.
+    /// The instant at which a lock on an approver ends and the approval counts again, if there is such a lock.
     pub unlocked_at: Option<Timestamp>,
-    /// What the status says of the approvals that it takes.
+    /// The approvals in the status, if the request requires approvals.
     pub approval: Option<ApprovalStatus>,
 }

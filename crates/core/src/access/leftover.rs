@@ -116,7 +116,7 @@ impl<'a> Sweep<'a> {
         if !in_place {
             return Some(if gives(live) {
                 Finding::Foreign(format!(
-                    "{} carries the decision that oz made for {} {}/{}, and is not what oz made of it",
+                    "{} has the decision of oz about {} {}/{}, and differs from it",
                     live.key(),
                     request.kind,
                     request.namespace,
@@ -144,10 +144,10 @@ impl<'a> Sweep<'a> {
 
     fn record(&self, live: &Live, make: impl FnOnce(Action, &str, String) -> Record) -> Record {
         let message = format!(
-            "{} was without oz's labels, and what it was made for is over or gone: it is deleted",
+            "{} had lost oz's labels, and its request has ended or does not exist: it is deleted",
             live.key()
         );
-        make(Action::AccessRevoked, "LeftOver", message)
+        make(Action::AccessRevoked, "Orphaned", message)
     }
 
     /// Classifies a binding that bears no decision of oz.
@@ -163,13 +163,14 @@ impl<'a> Sweep<'a> {
         }
         if self.ours.contains(&place) {
             return Finding::Foreign(format!(
-                "{key} binds to Role {name}, which is oz's, and was not made by oz"
+                "{key} binds to Role {name} of oz, and was not created by oz"
             ));
         }
         let all_known = self.others.len() < MOST_NAMES;
         if all_known && !self.others.contains(&place) {
             return Finding::Foreign(format!(
-                "{key} binds to Role {name}, which is named as oz's are and does not exist"
+                "{key} binds to Role {name}, which has a name that is reserved for oz and does not \
+                    exist"
             ));
         }
         Finding::Nothing
@@ -191,7 +192,8 @@ fn retired(live: &Live) -> Option<Finding> {
         && gives(live);
     is_left.then(|| {
         Finding::Foreign(format!(
-            "{} carries a decision of an earlier release of oz, which is no longer valid, and nothing ends it",
+            "{} has a decision of an earlier release of oz, which is no longer valid, and does not \
+                expire",
             live.key()
         ))
     })

@@ -31,11 +31,11 @@ pub(crate) struct Objects {
 /// bear them.
 pub(crate) fn ours(request: &StoredRequest<'_>, live: &[Live]) -> Vec<Live> {
     let name = request.object_name();
-    named(request.metadata.namespace.as_deref(), &name, live)
+    filter_by_name(request.metadata.namespace.as_deref(), &name, live)
 }
 
 /// Returns the objects of this namespace and name, and the Roles of reserved names in it.
-pub(crate) fn named(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<Live> {
+pub(crate) fn filter_by_name(namespace: Option<&str>, name: &str, live: &[Live]) -> Vec<Live> {
     let named = live.iter().filter(|live| is_named(namespace, name, live));
     named.cloned().collect()
 }
@@ -72,7 +72,7 @@ pub(crate) fn is_retired(request: &StoredRequest<'_>, live: &[Live]) -> bool {
 /// Removes the objects that bear no mark and that oz did not make for this request either. A user can remove a mark;
 /// the seal, an owner reference, the Role of a binding and the rules of a Role still identify an object. A request that
 /// was never granted has no object of oz that its content alone could identify.
-pub(crate) fn known<'a>(
+pub(crate) fn filter_own<'a>(
     keys: &Keys,
     request: &StoredRequest<'_>,
     live: &'a [Live],
@@ -162,7 +162,7 @@ fn foreign<'a>(
 ) -> impl Iterator<Item = &'a Live> {
     let (name, known) = (
         request.object_name(),
-        known(keys, request, live).into_owned(),
+        filter_own(keys, request, live).into_owned(),
     );
     live.iter().filter(move |live| {
         let mut ours = known.iter();
@@ -209,7 +209,7 @@ fn told_of(live: &Live, uid: Option<&str>) -> bool {
 }
 
 impl Objects {
-    pub(crate) fn of(request: &StoredRequest<'_>, live: &[Live]) -> Self {
+    pub(crate) fn from_live(request: &StoredRequest<'_>, live: &[Live]) -> Self {
         let (namespace, name) = (request.metadata.namespace.as_deref(), request.object_name());
         let live = live.iter().filter(|live| is_named(namespace, &name, live));
         let binding: Option<RoleBinding> = live.clone().find_map(Live::parse);
@@ -262,11 +262,11 @@ impl Objects {
         let marks = request.marks();
         let unmarked = |metadata: &&ObjectMeta| !marks.are_on(metadata);
         if metadata.iter().flatten().any(unmarked) {
-            return Some(Drift::Labels(format!("what is named {name}")));
+            return Some(Drift::Labels(format!("the Role or RoleBinding {name}")));
         }
         if metadata.into_iter().flatten().any(drift::is_held) {
             // The object would outlive its deletion, and a binding that is being deleted still grants access.
-            return Some(Drift::Finalizer(format!("what is named {name}")));
+            return Some(Drift::Finalizer(format!("the Role or RoleBinding {name}")));
         }
         let wanted = build::bare_role_binding(grant);
         let Some(binding) = &self.binding else {

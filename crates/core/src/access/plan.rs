@@ -1,6 +1,6 @@
-//! What a state asks for, the same for every kind of access. Granting: what the kind needs first,
-//! the last of it with the sealed decision; the Role, which gives nobody anything yet and carries
-//! the decision too, beside the audit record; the RoleBinding only when both are there.
+//! The plan for each state, the same for every kind of access. A grant begins with the objects that its kind requires,
+//! the last of them with the sealed decision; then the Role, which carries the decision too and gives no rights without
+//! a RoleBinding, and the audit record at the same time; the RoleBinding follows when both exist.
 
 use jiff::Timestamp;
 use kube::Resource;
@@ -29,7 +29,7 @@ pub(super) fn plan<K: Kind>(
         state, waits_until, ..
     } = assessment;
     let waits_until = *waits_until;
-    let live = &*objects::known(kind.keys(), request, live);
+    let live = &*objects::filter_own(kind.keys(), request, live);
     match state {
         State::Over => {
             let live = objects::proven(kind.keys(), request, None, live);
@@ -40,7 +40,7 @@ pub(super) fn plan<K: Kind>(
             let live = objects::proven(kind.keys(), request, grant, live);
             ending::ending(now, request, end, grant, &live)
         }
-        State::Granted(grant) if Objects::of(request, live).binding.is_some() => {
+        State::Granted(grant) if Objects::from_live(request, live).binding.is_some() => {
             let plan = kind.upkeep(request, grant, live);
             match &grant.ticket {
                 Some(ticket) => ticket::keep(now, request.uid(), ticket, &known.tickets, plan),
@@ -84,7 +84,7 @@ pub(super) fn plan<K: Kind>(
         }
         // Soon the watch shows it, and it is ended as what was deleted is.
         State::Special(Special::Leaving) => Plan::default().because(Failure::transient(
-            "NotSeenYet",
+            "CacheOutdated",
             "the request is being deleted, but the watch has not shown it yet",
         )),
         State::Waiting(failure) => {
@@ -117,7 +117,7 @@ fn granting<K: Kind>(
     let record = ending::granted(now, grant);
     let record = match emergency::proven(kind.keys(), record, grant.emergency.as_ref()) {
         Ok(record) => record,
-        Err(error) => return Plan::default().because(error.of("record of an emergency")),
+        Err(error) => return Plan::default().because(error.into_failure("record of an emergency")),
     };
     let adoption = known.template.as_deref().and_then(|template| {
         let owner = K::Template::kind(&());
@@ -137,7 +137,8 @@ fn granting<K: Kind>(
         .wake_at(grant.window.until)
 }
 
-/// On record first. The Role is last: it opens the pod, and until it says so the grant has not moved.
+/// Moves a grant: the audit record, the RoleBinding, and the Role at the end. The Role gives the rights for the new
+/// pod, and the grant has moved when the Role names that pod.
 fn move_on<K: Kind>(kind: &K, now: Timestamp, moving: &Move) -> Plan {
     let planned = moving.to.as_ref().map_err(Clone::clone);
     let plan = match planned.and_then(|grant| Ok((grant, sealed(kind, grant)?))) {
@@ -150,14 +151,14 @@ fn move_on<K: Kind>(kind: &K, now: Timestamp, moving: &Move) -> Plan {
     plan.wake_at(moving.from.window.until)
 }
 
-/// Role and RoleBinding of a grant, which carry it.
+/// Creates the Role and the RoleBinding of a grant, which both carry it.
 fn sealed<K: Kind>(kind: &K, grant: &Grant) -> Result<(Child, Child), Failure> {
     let grant = &Grant {
         rules: Some(encode::digest(&Some(build::rules(grant)))),
         ..grant.clone()
     };
     let sealed = grant.seal(kind.keys());
-    let sealed = sealed.map_err(|error| error.of("grant"))?;
+    let sealed = sealed.map_err(|error| error.into_failure("grant"))?;
     let role = Child::new(&build::role(grant, sealed.clone()));
     Ok((role, Child::new(&build::role_binding(grant, sealed))))
 }

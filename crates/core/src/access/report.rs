@@ -1,5 +1,5 @@
-//! What the status says of a state, as far as the plan was carried out; the same for every kind of
-//! access.
+//! The status of each state of a request after a plan was carried out, up to the first failure; the
+//! same for every kind of access.
 
 use jiff::Timestamp;
 use oz_api::conditions::{self, message};
@@ -27,9 +27,9 @@ pub(super) fn status<K: Kind>(
         return object.status().cloned().unwrap_or_default();
     };
     let mut facts = assessment.facts.clone();
-    let live = &*objects::known(kind.keys(), &request, &outcome.live);
+    let live = &*objects::filter_own(kind.keys(), &request, &outcome.live);
     let failure = outcome.failure.as_ref();
-    let sessions = SessionsEnded::of(&outcome.answers, request.uid());
+    let sessions = SessionsEnded::find(&outcome.answers, request.uid());
     let sessions = sessions.as_ref();
     // Without a grant there is nothing to use, whatever another program said before oz.
     let known = |facts| RequestStatus {
@@ -105,7 +105,7 @@ fn granted<K: Kind>(
     failure: Option<&Failure>,
     moves: Option<Fact>,
 ) -> RequestStatus {
-    let bound = Objects::of(request, live).binding.is_some();
+    let bound = Objects::from_live(request, live).binding.is_some();
     if !bound && failure.is_none() {
         // Half way, on to the rest: not worth a write.
         return request.status.cloned().unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The choice of a reserved name for the Role of a grant. For a binding to a name that its author may `bind`, the API
 //! server does not check the Role, for which a grant would have to wait. The data here only avoids attempts with names
 //! that are in use: the creation of the Role decides, and the decision is the sealed grant on it.
+//! See docs/adr/0026-names-that-are-reserved.md.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -96,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    fn at(seconds: u64) -> Duration {
+    fn elapsed(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
@@ -110,54 +111,59 @@ mod tests {
         let mut given = BTreeSet::new();
         for number in 0..GRANT_ROLES {
             let uid = format!("uid-{number}");
-            let name = names.take(&uid, at(0), &[], never).unwrap();
-            assert_eq!(names.take(&uid, at(1), &[], never).as_ref(), Some(&name));
+            let name = names.take(&uid, elapsed(0), &[], never).unwrap();
+            assert_eq!(
+                names.take(&uid, elapsed(1), &[], never).as_ref(),
+                Some(&name)
+            );
             assert!(grant_role_number(&name).unwrap() < GRANT_ROLES);
             assert!(given.insert(name));
         }
-        assert_eq!(names.take("one more", at(2), &[], never), None);
+        assert_eq!(names.take("one more", elapsed(2), &[], never), None);
         // As soon as one of the requests is over, a name is free again.
-        let name = names.take("one more", at(2), &[], |uid| uid == "uid-7");
+        let name = names.take("one more", elapsed(2), &[], |uid| uid == "uid-7");
         assert!(name.is_some());
         let mut anew = [RoleNames::default(), RoleNames::default()];
         let [one, other] = anew.each_mut();
         assert_eq!(
-            one.take("uid-1", at(0), &[], never),
-            other.take("uid-1", at(9), &[], never)
+            one.take("uid-1", elapsed(0), &[], never),
+            other.take("uid-1", elapsed(9), &[], never)
         );
     }
 
     #[test]
     fn foreign_role_names_are_skipped_for_one_minute() {
         let mut names = RoleNames::default();
-        let first = names.take("a", at(0), &[], never).unwrap();
-        assert!(names.is_taken(&first, at(0)));
-        let second = names.take("a", at(0), &[], never).unwrap();
+        let first = names.take("a", elapsed(0), &[], never).unwrap();
+        assert!(names.is_taken(&first, elapsed(0)));
+        let second = names.take("a", elapsed(0), &[], never).unwrap();
         assert_ne!(first, second);
         // A binding of another author refers to the second name.
-        let third = names.take("a", at(0), std::slice::from_ref(&second), never);
+        let third = names.take("a", elapsed(0), std::slice::from_ref(&second), never);
         let third = third.unwrap();
         assert!(third != first && third != second);
-        assert!(names.is_taken(&third, at(1)));
-        assert_eq!(names.take("a", at(1), &[], never), None);
-        assert_eq!(names.take("b", at(59), &[], never), None);
-        assert_eq!(names.take("a", at(61), &[], never), Some(first));
-        assert!(!names.is_taken("debug-0a1b2c3d", at(61)));
+        assert!(names.is_taken(&third, elapsed(1)));
+        assert_eq!(names.take("a", elapsed(1), &[], never), None);
+        assert_eq!(names.take("b", elapsed(59), &[], never), None);
+        assert_eq!(names.take("a", elapsed(61), &[], never), Some(first));
+        assert!(!names.is_taken("debug-0a1b2c3d", elapsed(61)));
     }
 
     #[test]
     fn known_role_name_is_not_taken_by_another_request() {
         let mut names = RoleNames::default();
-        let wanted = RoleNames::default().take("a", at(0), &[], never).unwrap();
+        let wanted = RoleNames::default()
+            .take("a", elapsed(0), &[], never)
+            .unwrap();
         names.note("b", &wanted);
         names.note("c", "debug-0a1b2c3d");
-        let got = names.take("a", at(0), &[], never).unwrap();
+        let got = names.take("a", elapsed(0), &[], never).unwrap();
         assert_ne!(got, wanted);
-        assert_eq!(names.take("b", at(0), &[], never), Some(wanted));
+        assert_eq!(names.take("b", elapsed(0), &[], never), Some(wanted));
         // Only `a` still holds a name.
         assert_eq!(
-            names.take("d", at(0), &[], |_| true),
-            RoleNames::default().take("d", at(0), &[], never)
+            names.take("d", elapsed(0), &[], |_| true),
+            RoleNames::default().take("d", elapsed(0), &[], never)
         );
         assert!(!names.is_empty());
     }

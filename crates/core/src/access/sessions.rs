@@ -1,7 +1,7 @@
 //! The sessions of a grant, from the view of its request: whether they end with the grant, and the step that ends them.
 
 use jiff::{SignedDuration, Timestamp};
-use oz_api::conditions::{SESSIONS_CUT, reason};
+use oz_api::conditions::{SESSION_TERMINATION, reason};
 use oz_api::{Ending, Operation};
 use oz_trail::{Action, Decision, PodRef, Record};
 
@@ -22,15 +22,15 @@ pub(super) fn cut(grant: &Grant) -> Option<Fact> {
     let terms = &grant.sessions;
     if terms.gate.is_some() && grant.operations.contains(&Operation::Debug) {
         return Some(Fact::holds(
-            SESSIONS_CUT,
-            "Sessions go through the gate, which closes them at the end of the grant; a container that was added \
-             stays until its pod goes",
+            SESSION_TERMINATION,
+            "Sessions go through the gate, which closes them at the expiry of the grant; a debug \
+             container stays until its pod ends",
         ));
     }
     if terms.gate.is_some() {
         return Some(Fact::holds(
-            SESSIONS_CUT,
-            "Sessions go through the gate, which closes them at the end of the grant",
+            SESSION_TERMINATION,
+            "Sessions go through the gate, which closes them at the expiry of the grant",
         ));
     }
     if terms.of_pod.is_empty() {
@@ -47,23 +47,26 @@ pub(super) fn cut(grant: &Grant) -> Option<Fact> {
     let streams = [Operation::Attach, Operation::PortForward];
     if !without.is_empty() && grant.operations.contains(&Operation::Exec) {
         return Some(Fact::fails(
-            SESSIONS_CUT,
-            "NotProbed",
+            SESSION_TERMINATION,
+            "ProbeFailed",
             format!(
-                "Sessions in {} carry no end of their own: no shell with timeout was found there. \
-                 They end with the grant only while oz runs, if at all",
+                "Sessions in {} have no timeout: no shell with timeout was found there. They end \
+                 with the grant only while oz runs, if at all",
                 without.join(", ")
             ),
         ));
     }
     if let Some(stream) = streams.iter().find(|one| grant.operations.contains(one)) {
         return Some(Fact::fails(
-            SESSIONS_CUT,
-            "CannotBeCut",
+            SESSION_TERMINATION,
+            "TerminationUnsupported",
             format!("A session by {stream} on a shared pod is not ended with the grant"),
         ));
     }
-    Some(Fact::holds(SESSIONS_CUT, "Sessions end with the grant"))
+    Some(Fact::holds(
+        SESSION_TERMINATION,
+        "Sessions end with the grant",
+    ))
 }
 
 /// Returns the final fact about sessions after the attempt to end them.
@@ -76,25 +79,26 @@ pub(super) fn ended(sessions: &SessionsEnded) -> Fact {
     } = sessions;
     if *left > 0 {
         let message = format!(
-            "{ended} processes were ended; {left} could not be, or cannot be told from others'"
+            "{ended} processes were ended; {left} could not be ended, or cannot be distinguished \
+                from others"
         );
-        return Fact::fails(SESSIONS_CUT, "ProcessesLeft", message);
+        return Fact::fails(SESSION_TERMINATION, "ProcessesRemaining", message);
     }
     if !out_of_reach.is_empty() {
         let message = format!(
-            "{ended} processes were ended; in {} nothing can be run to end any",
+            "{ended} processes were ended; in {} no command can be run to end any",
             out_of_reach.join(", ")
         );
-        return Fact::fails(SESSIONS_CUT, "OutOfReach", message);
+        return Fact::fails(SESSION_TERMINATION, "ContainerUnreachable", message);
     }
-    Fact::holds(SESSIONS_CUT, format!("{ended} processes were ended"))
+    Fact::holds(SESSION_TERMINATION, format!("{ended} processes were ended"))
 }
 
 /// Returns the fact that sessions were not ended and that oz makes no further attempt, since this attempt failed too.
 pub(super) fn given_up(failure: &Failure) -> Fact {
     Fact::fails(
-        SESSIONS_CUT,
-        reason::GIVEN_UP,
+        SESSION_TERMINATION,
+        reason::RETRIES_EXHAUSTED,
         format!(
             "gave up after {} s: {}; inspect or delete the pod",
             END_SESSIONS_TIMEOUT.as_secs(),
@@ -106,14 +110,14 @@ pub(super) fn given_up(failure: &Failure) -> Fact {
 /// Creates the audit record that the sessions of a grant may continue: their node has not responded so far, and oz
 /// makes no further attempt.
 pub(super) fn not_reached(now: Timestamp, grant: &Grant, ending: &Ending) -> Option<Record> {
-    ending.sessions_given_up.then(|| {
+    ending.sessions_abandoned.then(|| {
         grant.record(
             now,
-            Action::SessionCut,
+            Action::SessionTerminated,
             Decision::End,
-            "NotReached",
+            "PodUnreachable",
             format!(
-                "Processes of {} may run on: nothing could be run in the pod to end them",
+                "Processes of {} may still run: no command could be run in the pod to end them",
                 grant.requester.user
             ),
         )
@@ -128,7 +132,7 @@ pub(super) fn end(now: Timestamp, end: &End, grant: &Grant) -> Option<Step> {
     }
     let record = grant.record(
         now,
-        Action::SessionCut,
+        Action::SessionTerminated,
         Decision::End,
         status::end_reason(end),
         format!("Processes of {} were ended", grant.requester.user),
@@ -161,7 +165,7 @@ pub(super) fn end_forgotten(
     let user = status.requester.as_deref().unwrap_or("somebody");
     let mut record = request.record(
         now,
-        Action::SessionCut,
+        Action::SessionTerminated,
         Decision::End,
         status::end_reason(end),
         &format!("Processes of {user} were ended"),
@@ -189,7 +193,7 @@ fn is_possible(grant: &Grant) -> bool {
     grant.own_pod.is_none() && (runs(Operation::Exec) || runs(Operation::Debug))
 }
 
-/// Checks whether the timeout for ending the sessions of a grant with the expiry `until` is over, with the first
+/// Checks whether the timeout for ending the sessions of a grant with the expiry `until` has passed, with the first
 /// attempt at `since`.
 pub(super) fn is_tried_long(now: Timestamp, until: Timestamp, since: Timestamp) -> bool {
     has_come(now, after(until.max(since), END_SESSIONS_TIMEOUT))

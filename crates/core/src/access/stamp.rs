@@ -1,4 +1,4 @@
-//! The stamp of a request. The webhook stamps every request with the user whom the API server authenticated, sealed
+//! The stamp of a request. The webhook stamps every request with the user that the API server authenticated, sealed
 //! together with all data that identifies the request at that moment; the operator trusts no other data about the
 //! requester. At mutating admission an object has no UID and no creation time, and with `generateName` no name either,
 //! so the stamp binds the data that exists and [`verify`] checks the rest.
@@ -70,9 +70,9 @@ impl Stamp {
 pub enum StampError {
     /// The request has no stamp.
     #[error(
-        "the request carries no stamp: oz's admission webhook was not in its path, or it is older \
-         than oz. It gives no access, and what it gave was taken away; \
-         check that the webhook is registered and running, then create the request again"
+        "the request has no stamp: oz's admission webhook was not called, or the request is older \
+         than oz. It gives no access, and access that it gave was revoked; check that the webhook \
+         is registered and running, then create the request again"
     )]
     Missing,
     /// The webhook did not make the stamp, or the stamp was changed later.
@@ -82,7 +82,7 @@ pub enum StampError {
     #[error("the stamp was made by the webhook of an earlier release; create the request again")]
     Retired,
     /// No public key of the webhook is known yet.
-    #[error("the stamp is not verified: {0}; it is once the webhook has published its keys")]
+    #[error("the stamp is not verified yet: {0}; it is when the webhook has published its keys")]
     Unverified(SealError),
     /// The stamp was made for another request.
     #[error("the stamp was made for another request: {0} differs; create the request again")]
@@ -94,7 +94,7 @@ pub enum StampError {
     )]
     OtherTime(SignedDuration),
     /// Another request carries the same stamp.
-    #[error("request {0} carries the same stamp; create the request again")]
+    #[error("request {0} has the same stamp; create the request again")]
     Replayed(String),
 }
 
@@ -137,7 +137,7 @@ impl StampError {
 
 /// Returns the stamp as it is stored on an object.
 #[must_use]
-pub fn of(metadata: &ObjectMeta) -> Option<&str> {
+pub fn read(metadata: &ObjectMeta) -> Option<&str> {
     metadata
         .annotations
         .as_ref()?
@@ -147,8 +147,8 @@ pub fn of(metadata: &ObjectMeta) -> Option<&str> {
 
 /// Returns the content of an object's stamp without verification: for readers without a key, and never for a decision.
 #[must_use]
-pub fn told(metadata: &ObjectMeta) -> Option<Stamp> {
-    let text = of(metadata).filter(|text| text.len() <= seal::MAX_LENGTH)?;
+pub fn parse_unverified(metadata: &ObjectMeta) -> Option<Stamp> {
+    let text = read(metadata).filter(|text| text.len() <= seal::MAX_LENGTH)?;
     serde_json::from_str(text).ok()
 }
 
@@ -156,13 +156,13 @@ pub fn told(metadata: &ObjectMeta) -> Option<Stamp> {
 /// names. A forged stamp gains one turn at most, which precedes the check of the stamp.
 #[must_use]
 pub fn flow(metadata: &ObjectMeta) -> String {
-    told(metadata).map_or_else(String::new, |stamp| stamp.requester.user)
+    parse_unverified(metadata).map_or_else(String::new, |stamp| stamp.requester.user)
 }
 
 /// Returns the digest of the stamp as it is stored on an object, which identifies the stamp after its key is gone.
 #[must_use]
 pub fn digest(metadata: &ObjectMeta) -> Option<String> {
-    of(metadata).map(|text| encode::digest(&text))
+    read(metadata).map(|text| encode::digest(&text))
 }
 
 /// Returns the user who created the request of this kind, metadata and spec digest; the stamp is valid only if it was
@@ -202,7 +202,7 @@ pub(crate) fn open(
     metadata: &ObjectMeta,
     spec_digest: &str,
 ) -> Result<Stamp, StampError> {
-    let text = of(metadata).ok_or(StampError::Missing)?;
+    let text = read(metadata).ok_or(StampError::Missing)?;
     let stamp: Stamp = seal::open(keys, PURPOSE, text)?;
     if stamp.kind != kind {
         return Err(StampError::OtherRequest("the kind"));

@@ -33,7 +33,8 @@ pub fn end_message(end: &End) -> String {
         EndReason::Expired | EndReason::NeverActive => message::EXPIRED.to_owned(),
         EndReason::Deleted => "Access revoked: the request was deleted".to_owned(),
         EndReason::TemplateChanged => {
-            "Access revoked: its template was changed, and says that this ends its grants"
+            "Access revoked: its template was changed, and requires that a change revokes its \
+                grants"
                 .to_owned()
         }
         EndReason::DriftDetected
@@ -41,7 +42,7 @@ pub fn end_message(end: &End) -> String {
         | EndReason::PodReplaced
         | EndReason::Locked
         | EndReason::TicketClosed
-        | EndReason::TicketUnanswered => {
+        | EndReason::TicketCheckUnavailable => {
             format!("Access revoked: {detail}")
         }
         EndReason::PodNotReady | EndReason::ApprovalTimedOut => detail.to_owned(),
@@ -104,8 +105,9 @@ fn how_to_enter(grant: &Grant) -> String {
         None => format!("exec pod/{}", grant.pod.name),
     };
     let mut message = format!(
-        "{said}\nThis pod is reached through oz's gate alone: ozctl {verb} -n {namespace} --request {name}; \
-         or kubectl with --kubeconfig FILE, which ozctl kubeconfig {name} -n {namespace} -o FILE writes"
+        "{said}\nThis pod is reached through oz's gate only: ozctl {verb} -n {namespace} --request \
+         {name}; or kubectl with --kubeconfig FILE, which ozctl kubeconfig {name} -n {namespace} \
+         -o FILE writes"
     );
     if let Some(config) = &grant.sessions.moderation {
         message.push_str(&format!(
@@ -155,7 +157,7 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
         && was == after.phase
     {
         let pods = from.pod_name.as_ref();
-        let note = pods.and_then(|pod| may_use(after, &format!(" in the place of pod {pod},")));
+        let note = pods.and_then(|pod| may_use(after, &format!(" instead of pod {pod},")));
         let moved = note.map(|note| event(false, ("AccessMoved", "Move"), note));
         return moved.into_iter().collect();
     }
@@ -181,8 +183,8 @@ pub fn transitions(before: Option<&RequestStatus>, after: &RequestStatus) -> Vec
 }
 
 fn sessions_not_ended(after: &RequestStatus) -> Option<Transition> {
-    let cut = conditions::find(&after.conditions, conditions::SESSIONS_CUT)?;
-    let given_up = after.phase.is_terminal() && cut.reason == reason::GIVEN_UP;
+    let cut = conditions::find(&after.conditions, conditions::SESSION_TERMINATION)?;
+    let given_up = after.phase.is_terminal() && cut.reason == reason::RETRIES_EXHAUSTED;
     let name = ("SessionsNotEnded", "EndSessions");
     given_up.then(|| event(true, name, cut.message.clone()))
 }
@@ -230,13 +232,13 @@ pub fn sessions_last(failure: &Failure) -> Fact {
     Fact::fails(
         conditions::ACCESS_RESOURCES_READY,
         ENDING,
-        format!("Access has ended; its sessions may go on: {failure}"),
+        format!("Access has ended; its sessions may continue: {failure}"),
     )
 }
 
 /// Returns the facts that the objects of the grant neither exist nor are ready any more; `kubectl wait` reads them, and
 /// not the phase. `waits` is the reason why an end is not yet `over`. The containers of a pod that other users share
-/// keep running (`shared`); [`conditions::SESSIONS_CUT`] reports the result for the sessions there. A condition that
+/// keep running (`shared`); [`conditions::SESSION_TERMINATION`] reports the result for the sessions there. A condition that
 /// was never true keeps its reason.
 #[must_use]
 pub fn unusable(
@@ -248,13 +250,16 @@ pub fn unusable(
 ) -> Vec<Fact> {
     let reason: &'static str = end.phase().into();
     let created = if over {
-        "Access has ended; what gave it was removed"
+        "Access has ended; its Role and RoleBinding were removed"
     } else {
-        "Access has ended; what gave it is being removed"
+        "Access has ended; its Role and RoleBinding are being removed"
     };
     let ready = match (over, shared) {
         (false, _) => created,
-        (true, true) => "Access has ended; SessionsCut says what came of its sessions",
+        (true, true) => {
+            "Access has ended; the condition SessionTermination has the result for its \
+            sessions"
+        }
         (true, false) => "Access has ended; the containers of the pod have stopped",
     };
     let was = |type_| conditions::find(before, type_);

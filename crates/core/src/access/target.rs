@@ -36,12 +36,12 @@ impl Workload {
     /// A transient [`Failure`]: the pods of a workload change, so the request may wait for one.
     pub fn choose(&self, request_uid: &str, wanted: Option<&str>) -> Result<&Pod, Failure> {
         match wanted.filter(|name| !name.is_empty()) {
-            Some(name) => self.named(name),
+            Some(name) => self.find_pod(name),
             None => self.any(request_uid),
         }
     }
 
-    fn named(&self, wanted: &str) -> Result<&Pod, Failure> {
+    fn find_pod(&self, wanted: &str) -> Result<&Pod, Failure> {
         let own = self.pods.iter().filter(|pod| self.owns(&pod.metadata));
         let Some(pod) = own.clone().find(|pod| name(pod) == Some(wanted)) else {
             let mut others: Vec<&str> = own.filter_map(name).collect();
@@ -137,13 +137,13 @@ fn name(pod: &Pod) -> Option<&str> {
 /// The reason why a pod accepts no access now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// It is being deleted.
+    /// The pod is being deleted.
     #[error("it is terminating")]
     Terminating,
-    /// It is in this phase.
+    /// The pod is in this phase.
     #[error("it is {0}, not Running")]
     NotRunning(String),
-    /// It is not Ready.
+    /// The pod is not Ready.
     #[error("it is not Ready")]
     NotReady,
 }

@@ -30,7 +30,7 @@ pub(super) struct GrantObjects<'a> {
 
 impl<'a> GrantObjects<'a> {
     /// Returns the names for a request, by its grant if the grant is known.
-    pub(super) fn of(request: &StoredRequest<'a>, grant: Option<&Grant>) -> Self {
+    pub(super) fn new(request: &StoredRequest<'a>, grant: Option<&Grant>) -> Self {
         Self {
             kind: request.kind,
             namespace: request.metadata.namespace.as_deref(),
@@ -49,7 +49,7 @@ impl<'a> GrantObjects<'a> {
     }
 
     pub(super) fn role(&self) -> Sought {
-        Sought::named::<Role>(self.namespace, &self.role)
+        Sought::with_name::<Role>(self.namespace, &self.role)
     }
 }
 
@@ -57,13 +57,16 @@ impl<'a> GrantObjects<'a> {
 /// deleted, and the Role unless it is known.
 pub(super) fn unseen(names: &GrantObjects<'_>, live: &[Live]) -> Vec<Step> {
     let own_pod = names.kind == PodAccessRequest::kind(&());
-    let pod = own_pod.then(|| Sought::named::<Pod>(names.namespace, &names.name));
+    let pod = own_pod.then(|| Sought::with_name::<Pod>(names.namespace, &names.name));
     let role = live.iter().all(|live| live.resource.kind != "Role");
-    std::iter::once(Sought::named::<RoleBinding>(names.namespace, &names.name))
-        .chain(pod)
-        .chain(role.then(|| names.role()))
-        .map(Step::Look)
-        .collect()
+    std::iter::once(Sought::with_name::<RoleBinding>(
+        names.namespace,
+        &names.name,
+    ))
+    .chain(pod)
+    .chain(role.then(|| names.role()))
+    .map(Step::Look)
+    .collect()
 }
 
 /// Returns the same plan if no known object carries a decision: all objects that oz made may be hidden.
@@ -77,7 +80,7 @@ pub(super) fn undecided(
         // The grant ended before the request was deleted.
         return Plan::default();
     }
-    let known = objects::known(keys, request, live);
+    let known = objects::filter_own(keys, request, live);
     let live = objects::proven(keys, request, None, &objects::ours(request, &known));
     let record = (!live.is_empty()).then(|| {
         let (reason, message) = (end_reason(&End::DELETED), end_message(&End::DELETED));
@@ -90,7 +93,7 @@ pub(super) fn undecided(
     Plan::default()
         .then(disarm(request.marks(), &live))
         .then(powerful)
-        .then(unseen(&GrantObjects::of(request, None), &live))
+        .then(unseen(&GrantObjects::new(request, None), &live))
         .then(record)
         .then(others)
 }
@@ -98,8 +101,8 @@ pub(super) fn undecided(
 /// Returns the reason for granting nothing while these RoleBindings refer to the Role of the grant.
 pub(super) fn others_wait(blocked: &Blocked) -> Failure {
     Failure::conflict(format!(
-        "RoleBinding {} binds to Role {} and was not made by oz: whoever it names would have \
-         the same access. It is left alone, and nothing is granted; delete it",
+        "RoleBinding {} binds to Role {} and was not created by oz: its subjects would have the \
+         same access. oz does not change it, and grants nothing; delete it",
         blocked.bindings.join(", "),
         blocked.role
     ))
@@ -135,7 +138,7 @@ pub(super) fn blocked(
     });
     remove(request.marks(), &roles)
         // The Role may be hidden.
-        .then([Step::Look(Sought::named::<Role>(
+        .then([Step::Look(Sought::with_name::<Role>(
             request.metadata.namespace.as_deref(),
             &blocked.role,
         ))])
@@ -146,6 +149,7 @@ pub(super) fn blocked(
 /// Returns the step that looks for bindings of other authors to the Role of a grant: before its creation, and after it.
 /// The store of a watch is sufficient where an admission policy has prevented (`kept`) such bindings for longer than
 /// any watch lags.
+/// See docs/adr/0037-what-waits-for-a-role-is-watched.md.
 #[must_use]
 pub(super) fn bound_by_others(grant: &Grant, kept: bool) -> Step {
     Step::Look(Sought {

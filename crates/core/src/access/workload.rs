@@ -105,9 +105,7 @@ pub async fn identify<R: Reader>(
     };
     let selector = selector.ok_or_else(|| {
         let title = title(reader, target);
-        not_found(format!(
-            "{title} has no selector, so its pods cannot be told"
-        ))
+        not_found(format!("{title} has no selector, so its pods are unknown"))
     })?;
     Ok(Identity {
         uid,

@@ -1,6 +1,7 @@
 //! The message to a user once access is ready: the template's `accessCommand`, in the language of Go's
 //! text/template, over the metadata of the pod. The engine is gotmpl; the submodules correct its differences
 //! from Go, and bound the cost of a template.
+//! See <https://pkg.go.dev/text/template>.
 
 mod functions;
 mod metadata;

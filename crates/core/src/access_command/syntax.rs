@@ -145,7 +145,7 @@ impl Checked {
         pipe.commands = commands;
         for name in &pipe.decl {
             if pipe.is_assign {
-                self.known(name)?;
+                self.check_variable(name)?;
             } else {
                 self.variables.push(name.clone());
             }
@@ -163,7 +163,7 @@ impl Checked {
             Expr::Identifier(_, name) => return Err(unsupported(format!("function {name:?}"))),
             Expr::Field(pos, names) => field(pos, Expr::Dot(pos), names),
             Expr::Variable(pos, name, names) => {
-                self.known(&name)?;
+                self.check_variable(&name)?;
                 field(pos, Expr::Variable(pos, name, Vec::new()), names)
             }
             Expr::Pipe(pos, pipe) => Expr::Pipe(pos, self.pipe(pipe)?),
@@ -171,7 +171,7 @@ impl Checked {
         })
     }
 
-    fn known(&self, name: &SmolStr) -> Result<()> {
+    fn check_variable(&self, name: &SmolStr) -> Result<()> {
         if self.variables.contains(name) {
             Ok(())
         } else {

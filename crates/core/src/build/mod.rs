@@ -20,6 +20,7 @@ pub(crate) use role_binding::bare as bare_role_binding;
 pub use role_binding::role_binding;
 
 /// Returns the reference by which the garbage collector deletes an object with its request.
+/// See <https://kubernetes.io/docs/concepts/architecture/garbage-collection/#owners-dependents>.
 fn owner(request: &RequestRef) -> OwnerReference {
     OwnerReference {
         api_version: format!("{GROUP}/{VERSION}"),

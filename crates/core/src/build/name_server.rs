@@ -39,8 +39,9 @@ enum Peer {
 /// The error for a text that does not name a name server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no name server: write NAMESPACE/LABEL=VALUE, such as kube-system/k8s-app=kube-dns, or \
-     ADDRESS/BITS, such as 169.254.20.10/32; either may end in :PORT"
+    "{0:?} is not a name server: write NAMESPACE/LABEL=VALUE, such as \
+     kube-system/k8s-app=kube-dns, or ADDRESS/BITS, such as 169.254.20.10/32; either may end in \
+     :PORT"
 )]
 pub struct NameServerError(String);
 

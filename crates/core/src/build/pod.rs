@@ -25,7 +25,7 @@ const LATE: i64 = 2;
 pub fn pod(grant: &Grant, rendered: &Rendered, sealed: String) -> Child {
     let mut annotations = rendered.annotations.clone();
     annotations.insert(labels::GRANT.to_owned(), sealed);
-    let mut metadata = named(grant);
+    let mut metadata = object_meta(grant);
     metadata.labels = Some(rendered.labels.clone());
     metadata.annotations = Some(annotations);
     metadata.owner_references = Some(vec![owner(&grant.request)]);
@@ -46,7 +46,7 @@ pub fn lowered_deadline(grant: &Grant, live: &Pod) -> Option<Child> {
     let set = live.spec.as_ref()?.active_deadline_seconds?;
     let wanted = deadline(started, grant.window.until);
     (set > wanted + LATE).then(|| {
-        let mut metadata = named(grant);
+        let mut metadata = object_meta(grant);
         mark(&mut metadata, grant);
         child(metadata, json!({"activeDeadlineSeconds": wanted}))
     })
@@ -54,6 +54,7 @@ pub fn lowered_deadline(grant: &Grant, live: &Pod) -> Option<Child> {
 
 /// Returns the digest of the fields that can be changed in a running pod and alter its identity: images and
 /// limits. The API server rejects changes of all other fields.
+/// See <https://kubernetes.io/docs/concepts/workloads/pods/#pod-update-and-replacement>.
 #[must_use]
 pub fn changeable(spec: &Value) -> String {
     let containers = |list: &str| -> Vec<Value> {
@@ -142,7 +143,7 @@ fn deadline(from: Timestamp, until: Timestamp) -> i64 {
     (remaining - BEFORE_THE_END).max(1)
 }
 
-fn named(grant: &Grant) -> ObjectMeta {
+fn object_meta(grant: &Grant) -> ObjectMeta {
     ObjectMeta {
         name: Some(grant.object_name()),
         namespace: Some(grant.request.namespace.clone()),

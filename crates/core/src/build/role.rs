@@ -2,6 +2,7 @@
 //! written first and deleted last; it carries the sealed decision, and is the object that remains of a
 //! request that was deleted while the operator was down. For that it has no owner reference: the garbage
 //! collector must not delete it.
+//! See docs/adr/0004-the-role-goes-last.md.
 
 use std::collections::BTreeMap;
 

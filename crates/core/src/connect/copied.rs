@@ -1,16 +1,18 @@
 //! Rights of a grant that a user copies into another Role: the copy would last longer than the grant.
 //! Kubernetes lets the holder of a right pass it on, and a grant gives its holder the right for a time.
+//! See
+//! <https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping>.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use super::Way;
+use super::ConnectionKind;
 use crate::access::grant::Grant;
 
 /// The ways to connect to pods that grants give by RBAC.
-const GIVEN: [(Way, &str); 3] = [
-    (Way::Exec, "exec"),
-    (Way::Attach, "attach"),
-    (Way::PortForward, "portforward"),
+const GIVEN: [(ConnectionKind, &str); 3] = [
+    (ConnectionKind::Exec, "exec"),
+    (ConnectionKind::Attach, "attach"),
+    (ConnectionKind::PortForward, "portforward"),
 ];
 /// The verbs that open a connection: `create`, and where Kubernetes requires no more, `get`.
 const VERBS: [&str; 2] = ["create", "get"];

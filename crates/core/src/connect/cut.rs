@@ -5,7 +5,7 @@
 use jiff::{SignedDuration, Timestamp};
 use oz_api::{SessionProbe, Timeout};
 
-use super::{Attempt, Refusal, Way};
+use super::{Attempt, ConnectionKind, Refusal};
 use crate::access::grant::Grant;
 
 /// The environment variable that identifies the processes of a grant.
@@ -70,7 +70,7 @@ pub fn session(attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>
     }
     let mut marked = None;
     let not = match attempt.way {
-        Way::Exec => {
+        ConnectionKind::Exec => {
             let name = grant.container(attempt.container);
             let timeout = name.and_then(|name| grant.sessions.timeouts.get(name));
             match timeout {
@@ -95,21 +95,23 @@ pub fn session(attempt: &Attempt<'_>, grant: &Grant) -> Result<Cut, Box<Refusal>
                         command(grant, until, &left, None, attempt.argv)
                     });
                     format!(
-                        "container {} was not found to have a shell and timeout",
+                        "container {} has no shell or no timeout, as far as is known",
                         name.unwrap_or("(not named)")
                     )
                 }
             }
         }
-        Way::EphemeralContainer => "a container that was added stays until its pod goes".to_owned(),
-        way => format!("{} on a shared pod cannot be cut", way.title()),
+        ConnectionKind::EphemeralContainer => {
+            "a debug container stays until its pod ends".to_owned()
+        }
+        way => format!("{} on a shared pod cannot be ended", way.title()),
     };
     if grant.sessions.required {
         return Err(Box::new(Refusal::new(
-            "SessionNotCut",
+            "SessionNotTerminable",
             format!(
                 "template {} requires that sessions end with their grant, and this one would not: \
-                 {not}; use another container or template, or a pod of your own: ozctl create pod \
+                 {not}; use another container or template, or a dedicated pod: ozctl create pod \
                  TEMPLATE -n {}",
                 grant.template, attempt.namespace
             ),

@@ -1,4 +1,5 @@
 //! Containers that an update of `pods/ephemeralcontainers` adds.
+//! See <https://kubernetes.io/docs/concepts/workloads/pods/ephemeral-containers/>.
 
 use serde_json::Value;
 

@@ -5,16 +5,17 @@
 //! bounds the commands that a template's author may write; [`cut`] makes the command carry its own deadline;
 //! [`script`] ends running processes.
 
+mod connection_kind;
 pub mod copied;
 pub mod cut;
 pub mod ephemeral;
 pub mod image;
 pub mod pod;
 pub mod policy;
+pub mod run_pod;
 pub mod script;
 #[cfg(test)]
 pub(crate) mod tests;
-mod way;
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use crate::access::grant::Grant;
 use crate::access::lock::Locked;
 use crate::gate::{self, ticket::Ticket};
 
-pub use way::Way;
+pub use connection_kind::ConnectionKind;
 
 /// A connection that a user requests to open, as the API server describes it.
 #[derive(Clone, Debug)]
@@ -40,7 +41,7 @@ pub struct Attempt<'a> {
     /// Name of the pod.
     pub pod: &'a str,
     /// The way of connecting.
-    pub way: Way,
+    pub way: ConnectionKind,
     /// The named container, if there is one.
     pub container: Option<&'a str>,
     /// The command, for exec.
@@ -79,7 +80,7 @@ impl Attempt<'_> {
 
 /// A grant, and the state of its request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
+pub struct GrantState {
     /// The sealed decision.
     pub grant: Arc<Grant>,
     /// Whether the grant has ended, according to its request.
@@ -122,11 +123,11 @@ impl<'a> Named<'a> {
 
 /// The state of pods and grants at the moment of connecting.
 #[derive(Clone, Debug, Default)]
-pub struct Known<'a> {
+pub struct ConnectionFacts<'a> {
     /// The pod that has the name now.
     pub pod: Named<'a>,
     /// The grants in the namespace that bind this user.
-    pub standings: &'a [Standing],
+    pub standings: &'a [GrantState],
     /// The newest ended grant.
     pub past: Option<Past>,
 }
@@ -155,11 +156,11 @@ impl Refusal {
 /// The degree to which a grant matches the connection: the nearest grant gives the reason.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mismatch {
-    OtherPod,
+    Pod,
     OtherUid,
     Over,
     Operation,
-    NotByGate,
+    GateRequired,
     Container,
 }
 
@@ -170,7 +171,7 @@ enum Mismatch {
 /// The reason why none does, from the nearest grant, and the remedy.
 pub fn matching<'a>(
     attempt: &Attempt<'_>,
-    known: &Known<'a>,
+    known: &ConnectionFacts<'a>,
 ) -> Result<Vec<&'a Grant>, Box<Refusal>> {
     if attempt.way.operation().is_none() || is_direct(attempt) {
         return Err(Box::new(never_granted(attempt)));
@@ -206,17 +207,20 @@ pub fn unconfirmed(grant: &Grant, found: Result<bool, &str>) -> Refusal {
     match found {
         Ok(false) => Refusal::new(
             "Revoked",
-            format!("the access of request {request} is over: its Role is gone from {namespace}"),
+            format!(
+                "the access of request {request} has ended: its Role in {namespace} does not \
+                exist any more"
+            ),
         ),
         Ok(true) => Refusal::new(
             "GrantChanged",
             format!("the access of request {request} has just changed; try again in a second"),
         ),
         Err(why) => Refusal::new(
-            "GrantNotRead",
+            "GrantLookupFailed",
             format!(
-                "oz could not ask the API server whether the access of request {request} still \
-                 stands ({why}); try again in a moment"
+                "oz failed to check whether the access of request {request} is still active \
+                 ({why}); try again in a moment"
             ),
         ),
     }
@@ -246,7 +250,7 @@ fn is_for(attempt: &Attempt<'_>, grant: &Grant) -> bool {
 
 /// Checks whether a user other than the gate adds a container; the gate alone sees the requested options.
 fn is_direct(attempt: &Attempt<'_>) -> bool {
-    attempt.way == Way::EphemeralContainer && attempt.ticket.is_none()
+    attempt.way == ConnectionKind::EphemeralContainer && attempt.ticket.is_none()
 }
 
 /// Checks whether a user attaches to a container that, according to the gate, was added with this grant.
@@ -254,17 +258,21 @@ fn is_added(attempt: &Attempt<'_>, grant: &Grant) -> bool {
     let came = attempt
         .ticket
         .and_then(|ticket| ticket.container.as_deref());
-    attempt.way == Way::Attach
+    attempt.way == ConnectionKind::Attach
         && came.is_some()
         && came == attempt.container
         && grant.sessions.gate.is_some()
         && grant.operations.contains(&Operation::Debug)
 }
 
-fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -> Option<Mismatch> {
+fn obstacle(
+    attempt: &Attempt<'_>,
+    pod_uid: Option<&str>,
+    standing: &GrantState,
+) -> Option<Mismatch> {
     let grant = &standing.grant;
     if grant.pod.name != attempt.pod {
-        return Some(Mismatch::OtherPod);
+        return Some(Mismatch::Pod);
     }
     if pod_uid != Some(grant.pod.uid.as_str()) {
         return Some(Mismatch::OtherUid);
@@ -278,11 +286,11 @@ fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -
         return Some(Mismatch::Operation);
     }
     let gate = grant.sessions.gate.as_ref();
-    if attempt.way == Way::EphemeralContainer && gate.is_none() {
-        return Some(Mismatch::NotByGate);
+    if attempt.way == ConnectionKind::EphemeralContainer && gate.is_none() {
+        return Some(Mismatch::GateRequired);
     }
     if gate.is_some_and(|gate| !gate.is(attempt.user) || attempt.ticket.is_none()) {
-        return Some(Mismatch::NotByGate);
+        return Some(Mismatch::GateRequired);
     }
     // Ports belong to the pod, not to one of its containers.
     let enters = attempt.way.enters_a_container() && !is_added;
@@ -294,17 +302,17 @@ fn obstacle(attempt: &Attempt<'_>, pod_uid: Option<&str>, standing: &Standing) -
 fn never_granted(attempt: &Attempt<'_>) -> Refusal {
     let namespace = attempt.namespace;
     let (reason, what, instead) = match attempt.way {
-        Way::ServiceProxy => (
+        ConnectionKind::ServiceProxy => (
             "ServiceProxyNotGranted",
-            "connections through a service, which lead to any of its pods",
+            "connections through a service, which reach any of its pods",
             "forward a port of one pod with a grant (kubectl port-forward)",
         ),
-        Way::Image => (
+        ConnectionKind::Image => (
             "ImageNotGranted",
             "other images in a running pod",
             "change the workload that the pod belongs to",
         ),
-        Way::Resize => (
+        ConnectionKind::Resize => (
             "ResizeNotGranted",
             "other limits for a running pod",
             "change the workload that the pod belongs to",
@@ -318,15 +326,16 @@ fn never_granted(attempt: &Attempt<'_>) -> Refusal {
     Refusal::new(
         reason,
         format!(
-            "no grant of oz covers {what}, and namespace {namespace} lets nobody in without one; \
-             {instead}, or ask for a pod of your own: ozctl create pod TEMPLATE -n {namespace}"
+            "no grant of oz covers {what}, and connections in namespace {namespace} require a \
+             grant; {instead}, or request a dedicated pod: ozctl create pod TEMPLATE -n \
+             {namespace}"
         ),
     )
 }
 
 fn refusal(
     attempt: &Attempt<'_>,
-    known: &Known<'_>,
+    known: &ConnectionFacts<'_>,
     nearest: Option<(Mismatch, &Grant, bool)>,
 ) -> Refusal {
     let (user, pod, namespace) = (&attempt.user.user, attempt.pod, attempt.namespace);
@@ -342,23 +351,26 @@ fn refusal(
     let (request, until) = (&grant.request.name, grant.window.until);
     let again = again(&grant.template, kind);
     match near {
-        Mismatch::OtherPod if known.past.is_some() => without_grant(attempt, known),
-        Mismatch::OtherPod => Refusal::new(
-            "OtherPod",
+        Mismatch::Pod if known.past.is_some() => without_grant(attempt, known),
+        Mismatch::Pod => Refusal::new(
+            "PodMismatch",
             format!(
                 "{user} has access to pod {} by request {request}, not to pod {pod}; use that pod, \
-                 or ask for this one: {again} --target-pod {pod}",
+                 or request this one: {again} --target-pod {pod}",
                 grant.pod.name
             ),
         ),
         Mismatch::OtherUid => other_uid(attempt, known, grant, &again),
         Mismatch::Over if ended && !grant.window.is_over(attempt.now) => Refusal::new(
             "Revoked",
-            format!("the access of request {request} was revoked; ask again: {again}"),
+            format!("the access of request {request} was revoked; create a new request: {again}"),
         ),
         Mismatch::Over => Refusal::new(
             "Expired",
-            format!("the access of request {request} ended at {until}; ask again: {again}"),
+            format!(
+                "the access of request {request} ended at {until}; create a new request: \
+                {again}"
+            ),
         ),
         Mismatch::Operation => Refusal::new(
             "OperationNotGranted",
@@ -370,8 +382,8 @@ fn refusal(
                 grant.template
             ),
         ),
-        Mismatch::NotByGate => Refusal::new(
-            "NotByGate",
+        Mismatch::GateRequired => Refusal::new(
+            "GateRequired",
             format!(
                 "sessions of request {request} go through oz's gate; use ozctl exec --request {request}, or \
                  kubectl --server with {} after the API server's address",
@@ -382,8 +394,8 @@ fn refusal(
             Some(container) => Refusal::new(
                 "ContainerNotGranted",
                 format!(
-                    "request {request} grants access to {}, not to container {container}; name \
-                     one with -c, or ask for this one: {again} --container {container}",
+                    "request {request} grants access to {}, not to container {container}; name one \
+                     with -c, or request this one: {again} --container {container}",
                     grant.enterable()
                 ),
             ),
@@ -398,34 +410,40 @@ fn refusal(
     }
 }
 
-fn other_uid(attempt: &Attempt<'_>, known: &Known<'_>, grant: &Grant, again: &str) -> Refusal {
+fn other_uid(
+    attempt: &Attempt<'_>,
+    known: &ConnectionFacts<'_>,
+    grant: &Grant,
+    again: &str,
+) -> Refusal {
     let (pod, namespace, request) = (attempt.pod, attempt.namespace, &grant.request.name);
     match known.pod {
         Named::Pod(_) => {}
         Named::Nothing => {
             return Refusal::new(
-                "PodUnknown",
+                "PodNotFound",
                 format!(
-                    "there is no pod {pod} in namespace {namespace}; if it is there now, try again"
+                    "there is no pod {pod} in namespace {namespace}; if it was just created, try \
+                        again"
                 ),
             );
         }
         Named::Unread(why) => {
             return Refusal::new(
-                "PodNotRead",
+                "PodLookupFailed",
                 format!(
-                    "oz could not ask the API server whether pod {pod} in namespace {namespace} is \
-                     still the one that request {request} is for ({why}); try again in a moment"
+                    "oz failed to check whether pod {pod} in namespace {namespace} is still the \
+                     pod of request {request} ({why}); try again in a moment"
                 ),
             );
         }
     }
     let then = match grant.following {
         Some(_) => format!(
-            "oz is about to move the grant to a successor; see which in a moment: kubectl get ear \
-             {request} -n {namespace}"
+            "oz is about to move the grant to a successor; see its name in a moment: kubectl get \
+             ear {request} -n {namespace}"
         ),
-        None => format!("the one that has its name now is another pod; ask again: {again}"),
+        None => format!("the pod with its name now is another one; create a new request: {again}"),
     };
     Refusal::new(
         "PodReplaced",
@@ -433,7 +451,7 @@ fn other_uid(attempt: &Attempt<'_>, known: &Known<'_>, grant: &Grant, again: &st
     )
 }
 
-fn without_grant(attempt: &Attempt<'_>, known: &Known<'_>) -> Refusal {
+fn without_grant(attempt: &Attempt<'_>, known: &ConnectionFacts<'_>) -> Refusal {
     let (user, pod, namespace) = (&attempt.user.user, attempt.pod, attempt.namespace);
     if let Some(past) = &known.past {
         let (reason, what) = match past.phase {
@@ -443,8 +461,8 @@ fn without_grant(attempt: &Attempt<'_>, known: &Known<'_>) -> Refusal {
         return Refusal::new(
             reason,
             format!(
-                "the access of request {} {what}; ask again: ozctl create exec {} -n {namespace} \
-                 --target-pod {pod}",
+                "the access of request {} {what}; create a new request: ozctl create exec {} -n \
+                 {namespace} --target-pod {pod}",
                 past.request, past.template
             ),
         );
@@ -453,18 +471,18 @@ fn without_grant(attempt: &Attempt<'_>, known: &Known<'_>) -> Refusal {
         return Refusal::new(
             "NoGrant",
             format!(
-                "{user} has no grant for pod {pod}, and namespace {namespace} lets nobody in \
-                 without one; service accounts get one only by a template that sets \
-                 allowServiceAccounts (ozctl get eat,pat -n {namespace} lists what there is)"
+                "{user} has no grant for pod {pod}, and connections in namespace {namespace} \
+                 require a grant; service accounts get one only by a template that sets \
+                 allowServiceAccounts (ozctl get eat,pat -n {namespace} lists the templates)"
             ),
         );
     }
     Refusal::new(
         "NoGrant",
         format!(
-            "{user} has no grant for pod {pod}, and namespace {namespace} lets nobody in without \
-             one; ask for it: ozctl create exec TEMPLATE -n {namespace} --target-pod {pod} (ozctl \
-             get eat,pat -n {namespace} lists what there is)"
+            "{user} has no grant for pod {pod}, and connections in namespace {namespace} require a \
+             grant; request it: ozctl create exec TEMPLATE -n {namespace} --target-pod {pod} \
+             (ozctl get eat,pat -n {namespace} lists the templates)"
         ),
     )
 }
@@ -499,16 +517,17 @@ pub fn policed(grant: &Grant, answer: Policed) -> Result<(), Box<Refusal>> {
         Policed::Refused => Err(Box::new(Refusal::new(
             "CommandNotAllowed",
             format!(
-                "template {template} does not allow this command (spec.accessConfig.commandPolicy); \
-                 use one that it allows: ozctl get eat {template} -n {} -o yaml",
+                "template {template} does not allow this command \
+                 (spec.accessConfig.commandPolicy); use an allowed one: ozctl get eat {template} \
+                 -n {} -o yaml",
                 grant.request.namespace
             ),
         ))),
         Policed::Failed(why) => Err(Box::new(Refusal::new(
             "CommandPolicyFailed",
             format!(
-                "the commandPolicy of template {template} cannot be evaluated for this command: \
-                 {why}; ask the template's owners to mend it"
+                "failed to evaluate failed to evaluate the commandPolicy of template {template} \
+                 for this command: {why}; have the template's owners correct it"
             ),
         ))),
     }
@@ -526,14 +545,14 @@ pub fn locked(lock: &Locked) -> Refusal {
 ///
 /// # Errors
 /// A refusal that names the option.
-pub fn understood(way: Way, options: &serde_json::Value) -> Result<(), Box<Refusal>> {
+pub fn understood(way: ConnectionKind, options: &serde_json::Value) -> Result<(), Box<Refusal>> {
     match way.unknown_option(options) {
         None => Ok(()),
         Some(option) => Err(Box::new(Refusal::new(
             "OptionUnknown",
             format!(
-                "this release of oz does not know the option {option:?} of {}, and cannot tell what \
-                 it lets somebody do; connect without it",
+                "this release of oz does not support the option {option:?} of {}, so its effect is \
+                 unknown; connect without it",
                 way.title()
             ),
         ))),
@@ -551,7 +570,7 @@ pub fn unmangled(argv: &[String]) -> Result<(), Box<Refusal>> {
         Some(index) => Err(Box::new(Refusal::new(
             "ArgumentsNotUtf8",
             format!(
-                "argument {index} of the command holds bytes that are not UTF-8, which the API \
+                "argument {index} of the command contains bytes that are not UTF-8, which the API \
                  server replaces; pass them through standard input or a file instead"
             ),
         ))),

@@ -39,15 +39,13 @@ pub enum Excess {
     #[error("must not have more than {MAX_LOOPS} loops")]
     Loops,
     /// The policy has a loop that creates a list of arbitrary values.
-    #[error("must not use map: say what is to hold of each, by all, exists or filter")]
+    #[error("must not use map: write the condition with all, exists or filter")]
     Map,
     /// The policy has values that grow.
-    #[error(
-        "must not put more than {MAX_COPIES} copies of what it is asked about together, by + or in a list"
-    )]
+    #[error("must not combine more than {MAX_COPIES} copies of its variables, by + or in a list")]
     Copies,
     /// The policy has a regular expression that depends on the command.
-    #[error("must write regular expressions out, as in x.matches('^[a-z]+$')")]
+    #[error("must contain regular expressions as literals, as in x.matches('^[a-z]+$')")]
     PatternNotWritten,
     /// The policy has too many regular expressions.
     #[error("must not have more than {MAX_PATTERNS} regular expressions")]

@@ -15,7 +15,7 @@ use crate::gate::GateAccount;
 
 const START: &str = "2026-01-01T12:00:00Z";
 
-pub(crate) fn at(seconds: i64) -> Timestamp {
+pub(crate) fn timestamp(seconds: i64) -> Timestamp {
     START.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn grant() -> Grant {
             container: None,
         },
         operations: vec![Operation::Exec],
-        window: Window::new(at(0), Some(five), five, five),
-        granted_at: at(0),
+        window: Window::new(timestamp(0), Some(five), five, five),
+        granted_at: timestamp(0),
         template: "shell".into(),
         template_digest: String::new(),
         revoke_on_template_change: false,
@@ -83,7 +83,7 @@ struct Row {
     namespace: &'static str,
     pod: &'static str,
     pod_now: Named<'static>,
-    way: Way,
+    way: ConnectionKind,
     container: Option<&'static str>,
     now: Timestamp,
     ended: bool,
@@ -98,9 +98,9 @@ impl Row {
             namespace: "shop",
             pod: "db-0",
             pod_now: Named::Pod("pod-uid"),
-            way: Way::Exec,
+            way: ConnectionKind::Exec,
             container: None,
-            now: at(10),
+            now: timestamp(10),
             ended: false,
             past: None,
             grants: vec![grant()],
@@ -109,16 +109,16 @@ impl Row {
 
     fn reason(&self) -> Option<&'static str> {
         let ended = self.ended;
-        let standings: Vec<Standing> = self
+        let standings: Vec<GrantState> = self
             .grants
             .iter()
             .cloned()
-            .map(|grant| Standing {
+            .map(|grant| GrantState {
                 grant: Arc::new(grant),
                 ended,
             })
             .collect();
-        let known = Known {
+        let known = ConnectionFacts {
             pod: self.pod_now,
             standings: &standings,
             past: self.past.map(|phase| Past {
@@ -156,18 +156,22 @@ fn every_row_of_who_may_connect() {
         ("active", |_| (), None),
         (
             "the last nanosecond",
-            |row| row.now = at(300) - SignedDuration::from_nanos(1),
+            |row| row.now = timestamp(300) - SignedDuration::from_nanos(1),
             None,
         ),
-        ("expired", |row| row.now = at(300), Some("Expired")),
-        ("long expired", |row| row.now = at(90_000), Some("Expired")),
+        ("expired", |row| row.now = timestamp(300), Some("Expired")),
+        (
+            "long expired",
+            |row| row.now = timestamp(90_000),
+            Some("Expired"),
+        ),
         ("revoked", |row| row.ended = true, Some("Revoked")),
         (
             "revoked, then expired",
-            |row| (row.ended, row.now) = (true, at(301)),
+            |row| (row.ended, row.now) = (true, timestamp(301)),
             Some("Expired"),
         ),
-        ("other pod", |row| row.pod = "db-1", Some("OtherPod")),
+        ("other pod", |row| row.pod = "db-1", Some("PodMismatch")),
         (
             "same name, other UID",
             |row| row.pod_now = Named::Pod("another"),
@@ -176,12 +180,12 @@ fn every_row_of_who_may_connect() {
         (
             "no such pod",
             |row| row.pod_now = Named::Nothing,
-            Some("PodUnknown"),
+            Some("PodNotFound"),
         ),
         (
             "which pod is not known",
             |row| row.pod_now = Named::Unread("no answer"),
-            Some("PodNotRead"),
+            Some("PodLookupFailed"),
         ),
         (
             "other namespace",
@@ -257,18 +261,18 @@ fn every_row_of_who_may_connect() {
         ),
         (
             "attach without it",
-            |row| row.way = Way::Attach,
+            |row| row.way = ConnectionKind::Attach,
             Some("OperationNotGranted"),
         ),
         (
             "port-forward without it",
-            |row| row.way = Way::PortForward,
+            |row| row.way = ConnectionKind::PortForward,
             Some("OperationNotGranted"),
         ),
         (
             "attach with it",
             |row| {
-                row.way = Way::Attach;
+                row.way = ConnectionKind::Attach;
                 row.grants[0].operations = vec![Operation::Attach];
             },
             None,
@@ -276,7 +280,7 @@ fn every_row_of_who_may_connect() {
         (
             "port-forward with it",
             |row| {
-                row.way = Way::PortForward;
+                row.way = ConnectionKind::PortForward;
                 row.grants[0].operations = vec![Operation::PortForward];
             },
             None,
@@ -288,13 +292,13 @@ fn every_row_of_who_may_connect() {
         ),
         (
             "a proxy without port-forward",
-            |row| row.way = Way::Proxy,
+            |row| row.way = ConnectionKind::Proxy,
             Some("OperationNotGranted"),
         ),
         (
             "a proxy where port-forward is granted, whatever the containers",
             |row| {
-                row.way = Way::Proxy;
+                row.way = ConnectionKind::Proxy;
                 row.grants[0].operations = vec![Operation::PortForward];
                 row.grants[0].sessions.containers = vec!["app".into()];
             },
@@ -303,33 +307,33 @@ fn every_row_of_who_may_connect() {
         (
             "a proxy to another pod",
             |row| {
-                row.way = Way::Proxy;
+                row.way = ConnectionKind::Proxy;
                 row.pod = "db-1";
                 row.grants[0].operations = vec![Operation::PortForward];
             },
-            Some("OtherPod"),
+            Some("PodMismatch"),
         ),
         (
             "a proxy to a service that is called like the pod",
             |row| {
-                row.way = Way::ServiceProxy;
+                row.way = ConnectionKind::ServiceProxy;
                 row.grants[0].operations = vec![Operation::PortForward];
             },
             Some("ServiceProxyNotGranted"),
         ),
         (
             "another image in the pod, whatever is granted",
-            |row| row.way = Way::Image,
+            |row| row.way = ConnectionKind::Image,
             Some("ImageNotGranted"),
         ),
         (
             "other limits for the pod, whatever is granted",
-            |row| row.way = Way::Resize,
+            |row| row.way = ConnectionKind::Resize,
             Some("ResizeNotGranted"),
         ),
         (
             "an ephemeral container, whatever is granted",
-            |row| row.way = Way::EphemeralContainer,
+            |row| row.way = ConnectionKind::EphemeralContainer,
             Some("EphemeralContainersNotGranted"),
         ),
         (
@@ -385,7 +389,7 @@ fn every_row_of_who_may_connect() {
         (
             "ports are not a container's",
             |row| {
-                row.way = Way::PortForward;
+                row.way = ConnectionKind::PortForward;
                 row.grants[0].operations = vec![Operation::PortForward];
                 row.grants[0].sessions.containers = vec!["app".into()];
             },
@@ -396,9 +400,9 @@ fn every_row_of_who_may_connect() {
             |row| {
                 let mut longer = grant();
                 let ten = GoDuration::from_secs(600);
-                longer.window = Window::new(at(0), Some(ten), ten, ten);
+                longer.window = Window::new(timestamp(0), Some(ten), ten, ten);
                 row.grants.push(longer);
-                row.now = at(400);
+                row.now = timestamp(400);
             },
             None,
         ),
@@ -408,7 +412,7 @@ fn every_row_of_who_may_connect() {
                 let mut other = grant();
                 other.pod.name = "db-1".into();
                 row.grants.insert(0, other);
-                row.now = at(400);
+                row.now = timestamp(400);
             },
             Some("Expired"),
         ),
@@ -449,12 +453,12 @@ fn arguments_that_the_api_server_mangled_are_refused() {
 
 fn attempt<'a>(
     user: &'a Requester,
-    way: Way,
+    way: ConnectionKind,
     container: Option<&'a str>,
     argv: &'a [String],
 ) -> Attempt<'a> {
     Attempt {
-        now: at(10),
+        now: timestamp(10),
         user,
         namespace: "shop",
         pod: "db-0",
@@ -473,18 +477,18 @@ fn grant_through_gate_admits_gate_with_session_token_only() {
     let mut through = grant();
     through.sessions.gate = Some(gate.clone());
     let (alice, itself) = (user("alice", &["devs"]), user(&gate.user(), &[]));
-    let ticket = Ticket::new(&through, &alice, at(10));
+    let ticket = Ticket::new(&through, &alice, timestamp(10));
     let others = Ticket {
         request: "another".into(),
         ..ticket.clone()
     };
     let bound = through.bound();
     assert!(binds(&bound, &itself) && !binds(&bound, &alice));
-    let standings = [Standing {
+    let standings = [GrantState {
         grant: Arc::new(through),
         ended: false,
     }];
-    let known = Known {
+    let known = ConnectionFacts {
         pod: Named::Pod("pod-uid"),
         standings: &standings,
         past: None,
@@ -494,13 +498,13 @@ fn grant_through_gate_admits_gate_with_session_token_only() {
         (&itself, Some(&ticket), None),
         (&itself, None, Some("NoGrant")),
         (&itself, Some(&others), Some("NoGrant")),
-        (&alice, None, Some("NotByGate")),
-        (&alice, Some(&ticket), Some("NotByGate")),
+        (&alice, None, Some("GateRequired")),
+        (&alice, Some(&ticket), Some("GateRequired")),
         (&stranger, Some(&ticket), Some("NoGrant")),
     ] {
         let attempt = Attempt {
             ticket,
-            ..attempt(who, Way::Exec, Some("app"), &[])
+            ..attempt(who, ConnectionKind::Exec, Some("app"), &[])
         };
         let reason = matching(&attempt, &known).err().map(|why| why.reason);
         assert_eq!(reason, expected, "{} {ticket:?}", who.user);
@@ -523,9 +527,13 @@ fn a_container_is_added_and_entered_by_the_gate_alone_with_a_grant_that_has_debu
     through.sessions.gate = Some(gate);
     let mut without = through.clone();
     without.operations = vec![Operation::Exec];
-    let ticket = Ticket::new(&through, &alice, at(10));
+    let ticket = Ticket::new(&through, &alice, timestamp(10));
     let entering = ticket.clone().to(Some("debugger-1"));
-    let (adds, attaches, execs) = (Way::EphemeralContainer, Way::Attach, Way::Exec);
+    let (adds, attaches, execs) = (
+        ConnectionKind::EphemeralContainer,
+        ConnectionKind::Attach,
+        ConnectionKind::Exec,
+    );
     let (direct, other) = (
         Some("EphemeralContainersNotGranted"),
         Some("OperationNotGranted"),
@@ -541,7 +549,7 @@ fn a_container_is_added_and_entered_by_the_gate_alone_with_a_grant_that_has_debu
             Some(&ticket),
             adds,
             "debugger-1",
-            Some("NotByGate"),
+            Some("GateRequired"),
         ),
         (&without, &itself, Some(&ticket), adds, "debugger-1", other),
         (
@@ -583,7 +591,7 @@ fn a_container_is_added_and_entered_by_the_gate_alone_with_a_grant_that_has_debu
             Some(&entering),
             attaches,
             "debugger-1",
-            Some("NotByGate"),
+            Some("GateRequired"),
         ),
         (
             &without,
@@ -594,11 +602,11 @@ fn a_container_is_added_and_entered_by_the_gate_alone_with_a_grant_that_has_debu
             other,
         ),
     ] {
-        let standings = [Standing {
+        let standings = [GrantState {
             grant: Arc::new(grant.clone()),
             ended: false,
         }];
-        let known = Known {
+        let known = ConnectionFacts {
             pod: Named::Pod("pod-uid"),
             standings: &standings,
             past: None,
@@ -628,14 +636,14 @@ fn only_a_probed_container_is_wrapped_and_only_best_effort_lets_others_in() {
     let how =
         |grant: &Grant, way, container| session(&attempt(&alice, way, container, &argv), grant);
     assert!(matches!(
-        how(&grant, Way::Exec, Some("app")),
+        how(&grant, ConnectionKind::Exec, Some("app")),
         Ok(Cut::ByItself(_))
     ));
     for (way, container) in [
-        (Way::Exec, Some("sidecar")),
-        (Way::Exec, None),
-        (Way::Attach, Some("app")),
-        (Way::PortForward, None),
+        (ConnectionKind::Exec, Some("sidecar")),
+        (ConnectionKind::Exec, None),
+        (ConnectionKind::Attach, Some("app")),
+        (ConnectionKind::PortForward, None),
     ] {
         grant.sessions.required = false;
         assert!(
@@ -644,21 +652,24 @@ fn only_a_probed_container_is_wrapped_and_only_best_effort_lets_others_in() {
         );
         grant.sessions.required = true;
         let refusal = how(&grant, way, container).unwrap_err();
-        assert_eq!(refusal.reason, "SessionNotCut", "{way:?} {container:?}");
+        assert_eq!(
+            refusal.reason, "SessionNotTerminable",
+            "{way:?} {container:?}"
+        );
     }
     // With a shell alone, the operator can still find the processes that it must end.
     grant.sessions.shells = vec!["sidecar".into()];
-    let refusal = how(&grant, Way::Exec, Some("sidecar")).unwrap_err();
-    assert_eq!(refusal.reason, "SessionNotCut");
+    let refusal = how(&grant, ConnectionKind::Exec, Some("sidecar")).unwrap_err();
+    assert_eq!(refusal.reason, "SessionNotTerminable");
     grant.sessions.required = false;
-    let Ok(Cut::Marked(command, _)) = how(&grant, Way::Exec, Some("sidecar")) else {
+    let Ok(Cut::Marked(command, _)) = how(&grant, ConnectionKind::Exec, Some("sidecar")) else {
         panic!("not marked");
     };
     assert!(command[2].starts_with("OZ_GRANT="), "{command:?}");
     assert_eq!(command[4..], argv);
     // A dedicated pod ends as a whole.
     grant.own_pod = Some(OwnPod::default());
-    assert_eq!(how(&grant, Way::Attach, None), Ok(Cut::WithPod));
+    assert_eq!(how(&grant, ConnectionKind::Attach, None), Ok(Cut::WithPod));
 }
 
 #[test]
@@ -672,8 +683,8 @@ fn the_wrapped_command_has_the_mark_the_end_and_every_argument_as_it_was() {
         fractions: true,
     };
     let script = |timeout: &Timeout, left: i64, tty| {
-        let until = at(0) + SignedDuration::from_millis(left);
-        let command = wrapped(timeout, "id-1", at(0), until, tty, &argv);
+        let until = timestamp(0) + SignedDuration::from_millis(left);
+        let command = wrapped(timeout, "id-1", timestamp(0), until, tty, &argv);
         assert_eq!(command[..2], ["/bin/sh", "-c"]);
         assert_eq!(command[3], "oz");
         assert_eq!(command[4..], argv);
@@ -727,9 +738,9 @@ fn a_command_that_is_not_there_is_reported_by_its_own_name_alone() {
         fractions: true,
     };
     let run = |word: &str| {
-        let until = at(0) + SignedDuration::from_mins(5);
+        let until = timestamp(0) + SignedDuration::from_mins(5);
         let argv = [word.to_owned(), "argument".to_owned()];
-        let command = wrapped(&able, "id-1", at(0), until, false, &argv);
+        let command = wrapped(&able, "id-1", timestamp(0), until, false, &argv);
         let output = std::process::Command::new(&command[0])
             .args(&command[1..])
             .output()
@@ -789,16 +800,19 @@ fn grants_with_processes_are_ended_before_those_without() {
 #[test]
 fn a_session_that_is_opened_late_ends_no_later_for_it() {
     let run = |timeout: Option<&Timeout>, left: i64, date: &str| {
-        let until = at(0) + SignedDuration::from_millis(left);
+        let until = timestamp(0) + SignedDuration::from_millis(left);
         let argv = ["echo".to_owned(), "a b".to_owned()];
         let command = match timeout {
-            Some(timeout) => wrapped(timeout, "id-1", at(0), until, false, &argv),
+            Some(timeout) => wrapped(timeout, "id-1", timestamp(0), until, false, &argv),
             None => {
                 let user = user("alice", &[]);
                 let mut grant = grant();
                 grant.window.until = until;
                 grant.sessions.shells = vec!["app".into()];
-                match session(&attempt(&user, Way::Exec, Some("app"), &argv), &grant) {
+                match session(
+                    &attempt(&user, ConnectionKind::Exec, Some("app"), &argv),
+                    &grant,
+                ) {
                     Ok(Cut::Marked(command, _)) => command,
                     other => panic!("{other:?}"),
                 }
@@ -820,7 +834,7 @@ fn a_session_that_is_opened_late_ends_no_later_for_it() {
         kill_after: true,
         fractions: true,
     };
-    let second = at(0).as_second();
+    let second = timestamp(0).as_second();
     let date = |later: i64| format!("echo {}", second + later);
     let ran = |words: &str| (Some(0), words.to_owned());
     let over = (Some(137), String::new());
@@ -855,8 +869,8 @@ fn nothing_in_an_id_means_anything_to_the_shell() {
     let command = wrapped(
         &Timeout::default(),
         "a;rm -rf $(x)'",
-        at(0),
-        at(9),
+        timestamp(0),
+        timestamp(9),
         false,
         &[],
     );

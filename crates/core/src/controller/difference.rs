@@ -40,6 +40,7 @@ fn is_empty(value: &Value) -> bool {
 }
 
 /// Returns the JSON merge patch (RFC 7386) that makes `after` of `before`; `None` if they are equal.
+/// See <https://www.rfc-editor.org/rfc/rfc7386#section-2>.
 #[must_use]
 pub fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
     let (Value::Object(before), Value::Object(after)) = (before, after) else {

@@ -1,6 +1,7 @@
 //! The interface between decisions and their execution: a [`Controller`] is a pure function of the existing
 //! objects and of the time. Nothing here or behind these traits' methods reads a clock, a client, randomness
 //! or the environment; the engine does, and passes in the results.
+//! See docs/adr/0001-controllers-are-pure-functions.md.
 
 mod difference;
 mod failure;
@@ -190,7 +191,7 @@ pub struct Outcome {
     pub live: Vec<Live>,
     /// The failure that stopped the plan: that of the first failed step, or else the plan's own obstacle.
     pub failure: Option<Failure>,
-    /// The ports' answers to the plan's effects.
+    /// The responses of the ports to the plan's effects.
     pub answers: Answers,
 }
 

@@ -49,7 +49,7 @@ impl Child {
     /// Returns kind, namespace and name.
     #[must_use]
     pub fn key(&self) -> Key {
-        Key::of(&self.resource, &self.object.metadata)
+        Key::new(&self.resource, &self.object.metadata)
     }
 }
 
@@ -66,7 +66,7 @@ impl Live {
     /// Returns kind, namespace and name.
     #[must_use]
     pub fn key(&self) -> Key {
-        Key::of(&self.resource, &self.object.metadata)
+        Key::new(&self.resource, &self.object.metadata)
     }
 
     /// Returns a reference to this object, with its UID.
@@ -118,7 +118,7 @@ pub struct Key {
 impl Key {
     /// Returns the key of the object that has this metadata.
     #[must_use]
-    pub fn of(resource: &ApiResource, metadata: &ObjectMeta) -> Self {
+    pub fn new(resource: &ApiResource, metadata: &ObjectMeta) -> Self {
         Self {
             group: resource.group.clone(),
             kind: resource.kind.clone(),

@@ -1,4 +1,4 @@
-//! The steps of a pass, and the answers of ports to them.
+//! The steps of a pass, and the responses of ports to them.
 
 use std::collections::BTreeMap;
 
@@ -148,7 +148,7 @@ impl Sought {
     }
 
     /// Creates a query for the object of kind `K` with this name.
-    pub fn named<K>(namespace: Option<&str>, name: impl Into<String>) -> Self
+    pub fn with_name<K>(namespace: Option<&str>, name: impl Into<String>) -> Self
     where
         K: Resource<DynamicType = ()>,
     {
@@ -174,7 +174,7 @@ pub struct Effect {
     pub payload: Value,
 }
 
-/// The answers of ports, by port and key.
+/// The responses of ports, by port and key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answers(BTreeMap<String, BTreeMap<String, Value>>);
 
@@ -191,7 +191,7 @@ impl Answers {
         self.0.get(port)?.get(key)
     }
 
-    /// Returns all answers of a port, by key.
+    /// Returns all responses of a port, by key.
     pub fn of_port(&self, port: &str) -> impl Iterator<Item = (&str, &Value)> {
         let answers = self.0.get(port).into_iter().flatten();
         answers.map(|(key, answer)| (key.as_str(), answer))

@@ -20,7 +20,7 @@ pub struct GateAccount {
 
 /// The error for a text that does not name a service account.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no service account: write NAMESPACE/NAME, such as oz-system/oz-gate")]
+#[error("{0:?} is not a service account: write NAMESPACE/NAME, such as oz-system/oz-gate")]
 pub struct GateAccountError(String);
 
 impl GateAccount {

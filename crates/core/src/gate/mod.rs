@@ -45,11 +45,11 @@ pub fn needed(
 ) -> Result<Option<GateAccount>, Denial> {
     match (config.sessions, gate) {
         (Sessions::Gate, None) => Err(Denial {
-            reason: "NoGate",
+            reason: "GateNotInstalled",
             message: format!(
-                "template {template} lets people in through oz's gate alone (spec.accessConfig.sessions: \
-                 Gate), and the operator knows of none; use another template, or have the gate installed \
-                 (gate.enabled of the chart)"
+                "template {template} grants access through oz's gate only \
+                 (spec.accessConfig.sessions: Gate), and the operator has no gate; use another \
+                 template, or have the gate installed (gate.enabled of the chart)"
             ),
         }),
         (Sessions::Gate, Some(gate)) => Ok(Some(gate.clone())),
@@ -62,8 +62,8 @@ pub fn needed(
 pub fn watchers(config: &ModerationConfig) -> String {
     let groups = config.groups.join(", ");
     match config.viewers {
-        1 => format!("somebody of {groups}, other than its user, watches it"),
-        count => format!("{count} people of {groups}, none of them its user, watch it"),
+        1 => format!("a user of {groups}, other than the session's user, watches it"),
+        count => format!("{count} users of {groups}, other than the session's user, watch it"),
     }
 }
 
@@ -81,7 +81,10 @@ mod tests {
             sessions: Sessions::Gate,
             ..AccessConfig::default()
         };
-        assert_eq!(needed(None, "shell", &config).unwrap_err().reason, "NoGate");
+        assert_eq!(
+            needed(None, "shell", &config).unwrap_err().reason,
+            "GateNotInstalled"
+        );
         assert_eq!(needed(Some(&gate()), "shell", &config), Ok(Some(gate())));
         config.sessions = Sessions::Required;
         assert_eq!(needed(Some(&gate()), "shell", &config), Ok(None));

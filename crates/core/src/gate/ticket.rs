@@ -1,6 +1,7 @@
 //! The session token, in which the connect hook reads the user of a session that the gate opens. The gate
 //! acts with its own account, and sends the session token as extra user information (`Impersonate-Extra-`);
 //! only the gate can seal one, and one that is read from an audit log expires soon.
+//! See docs/adr/0032-session-tokens-identify-the-user.md.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -93,21 +94,21 @@ impl Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::tests::{at, grant, user};
+    use crate::connect::tests::{grant, timestamp, user};
 
     #[test]
     fn a_ticket_is_good_for_a_moment_and_only_if_we_sealed_it() {
         let keys = Keys::with_every_owner([[7; 32]]);
-        let ticket = Ticket::new(&grant(), &user("alice", &["devs"]), at(10));
+        let ticket = Ticket::new(&grant(), &user("alice", &["devs"]), timestamp(10));
         let sealed = ticket.seal(&keys).unwrap();
         assert!(sealed.bytes().all(|byte| byte.is_ascii_graphic()));
-        assert_eq!(Ticket::open(&keys, &sealed, at(11)), Some(ticket));
-        assert_eq!(Ticket::open(&keys, &sealed, at(31)), None);
-        assert_eq!(Ticket::open(&keys, &sealed, at(-11)), None);
+        assert_eq!(Ticket::open(&keys, &sealed, timestamp(11)), Some(ticket));
+        assert_eq!(Ticket::open(&keys, &sealed, timestamp(31)), None);
+        assert_eq!(Ticket::open(&keys, &sealed, timestamp(-11)), None);
         let others = Keys::with_every_owner([[8; 32]]);
-        assert_eq!(Ticket::open(&others, &sealed, at(11)), None);
+        assert_eq!(Ticket::open(&others, &sealed, timestamp(11)), None);
         for text in ["", "e30", "!", &"A".repeat(9_000)] {
-            assert_eq!(Ticket::open(&keys, text, at(11)), None);
+            assert_eq!(Ticket::open(&keys, text, timestamp(11)), None);
         }
     }
 }

@@ -37,7 +37,7 @@ pub struct OwnObject {
     pub resource: ApiResource,
     /// Whether it is in the namespace of oz; a cluster-scoped object is in none.
     pub namespaced: bool,
-    /// Its name.
+    /// The name of the object.
     pub name: &'static str,
     /// The step that deletes it.
     pub removal: Removal,
@@ -99,11 +99,11 @@ where
 /// The way in which children of a kind are removed with oz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildRemoval {
-    /// They are deleted.
+    /// The objects are deleted.
     Plain,
-    /// They are deleted after their pods; the next kinds of the family wait for that.
+    /// The objects are deleted after their pods; the next kinds of the family wait for that.
     AfterPods,
-    /// They stay.
+    /// The objects are not deleted.
     Never,
 }
 
@@ -117,7 +117,7 @@ pub struct ChildKind {
     pub family: Family,
     /// Whether the removal of oz waits for their end: access or a run lasts as long as they exist.
     pub is_awaited: bool,
-    /// The way in which they are removed if no operator removed them.
+    /// The removal of the objects if no operator removed them.
     pub removal: ChildRemoval,
 }
 

@@ -32,7 +32,7 @@ use oz_api::{
 
 pub use created::{ChildKind, ChildRemoval, OwnObject, Removal, child_kinds, own_objects};
 pub use oz_api::kind::{Family, Kind, Role};
-pub use registry::{Entry, all, crds, named};
+pub use registry::{Entry, all, crds, find};
 pub use requested::requested;
 pub use right::Right;
 

@@ -1,4 +1,5 @@
 //! The list of all kinds, for code that identifies kinds by name.
+//! See docs/adr/0043-identities-and-one-registry.md.
 
 use std::any::TypeId;
 
@@ -125,7 +126,7 @@ pub struct Entry {
 impl Entry {
     /// Creates the entry of one kind.
     #[must_use]
-    pub fn of<K: Kind>() -> Self {
+    pub fn from_type<K: Kind>() -> Self {
         Self {
             resource: ApiResource::erase::<K>(&()),
             namespaced: TypeId::of::<K::Scope>() != TypeId::of::<ClusterResourceScope>(),
@@ -189,7 +190,7 @@ fn hyphenated(kind: &str) -> String {
 #[must_use]
 pub fn all() -> Vec<Entry> {
     let mut all = Vec::new();
-    for_each_kind!(every K => { all.push(Entry::of::<K>()) });
+    for_each_kind!(every K => { all.push(Entry::from_type::<K>()) });
     all
 }
 
@@ -204,7 +205,7 @@ pub fn crds(family: Family) -> Vec<CustomResourceDefinition> {
 
 /// Finds the kind that a word names.
 #[must_use]
-pub fn named(word: &str) -> Option<Entry> {
+pub fn find(word: &str) -> Option<Entry> {
     all().into_iter().find(|entry| entry.is_called(word))
 }
 
@@ -238,13 +239,13 @@ mod tests {
             (&["rego"], "crds.wizardofoz.co/v1alpha1 RegoController"),
         ] {
             for word in words {
-                let found = named(word).map(|entry| entry.resource);
+                let found = find(word).map(|entry| entry.resource);
                 let found = found.map(|it| format!("{} {}", it.api_version, it.kind));
                 assert_eq!(found.as_deref(), Some(kind), "{word}");
             }
         }
         for word in ["pods", "execaccessrequests.example.com", ""] {
-            assert!(named(word).is_none(), "{word}");
+            assert!(find(word).is_none(), "{word}");
         }
     }
 

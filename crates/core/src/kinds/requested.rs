@@ -11,11 +11,11 @@ use crate::for_each_kind;
 /// Returns every kind that users request, in the order of the list.
 #[must_use]
 pub fn requested() -> Vec<ApiResource> {
-    fn of<K: Resource<DynamicType = ()>>() -> ApiResource {
+    fn api_resource<K: Resource<DynamicType = ()>>() -> ApiResource {
         ApiResource::erase::<K>(&())
     }
     let mut all = Vec::new();
-    for_each_kind!(requested K => { all.push(of::<K>()) });
+    for_each_kind!(requested K => { all.push(api_resource::<K>()) });
     all
 }
 

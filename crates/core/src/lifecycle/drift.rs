@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Checks whether a finalizer keeps an object: it would outlive its deletion, and a binding that is being
 /// deleted still gives access.
+/// See <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>.
 #[must_use]
 pub fn is_held(metadata: &ObjectMeta) -> bool {
     metadata
@@ -34,14 +35,14 @@ pub enum Drift {
     /// The sealed decision on the Role of this request.
     #[error("the sealed decision on the Role of {0} was changed")]
     Decision(String),
-    /// The Role of this request is gone.
+    /// The Role of this request was deleted.
     #[error("the Role of {0} was deleted")]
     RoleDeleted(String),
-    /// The binding is gone, or carries another decision.
+    /// The binding was deleted, or carries another decision.
     #[error("the binding {0} was deleted, or the decision that it carries was changed")]
     BindingOrDecision(String),
     /// The spec of the object that asked.
-    #[error("what was asked for was changed past admission")]
+    #[error("the spec was changed without admission")]
     Spec,
     /// The stamp of this request.
     #[error("the stamp of {0} was changed")]
@@ -53,7 +54,7 @@ pub enum Drift {
     #[error("the labels of {0} were changed")]
     Labels(String),
     /// A finalizer keeps the object.
-    #[error("a finalizer was put on {0}")]
+    #[error("a finalizer was added to {0}")]
     Finalizer(String),
     /// The owner reference of the object.
     #[error("the owner reference of {0} was removed")]
@@ -65,9 +66,9 @@ pub enum Drift {
     #[error("the subjects of {0} were changed")]
     Subjects(String),
     /// The object is no binding any more.
-    #[error("{0} does not read as a binding")]
+    #[error("{0} cannot be decoded as a binding")]
     NoBinding(String),
-    /// The object is gone.
+    /// The object was deleted.
     #[error("{0} was deleted")]
     Deleted(String),
     /// The object is about to go.
@@ -83,7 +84,7 @@ pub enum Drift {
     #[error("the images or limits of {0} were changed")]
     Containers(String),
     /// The pod is not the one that oz made.
-    #[error("{0} was exchanged or changed before its Role was made")]
+    #[error("{0} was replaced or changed before its Role was created")]
     Exchanged(String),
 }
 

@@ -50,7 +50,7 @@ impl End {
     /// Creates the end because an earlier release sealed the decision, with a key that is no longer accepted.
     #[must_use]
     pub fn seal_retired() -> Self {
-        let what = "its decision was sealed by an earlier release, whose key counts no more";
+        let what = "its decision was sealed by an earlier release, whose key is no longer valid";
         Self::with(EndReason::SealRetired, what.to_owned())
     }
 
@@ -87,7 +87,7 @@ impl End {
     /// Creates the end because, for a long time, no server responded whether the change ticket is still open.
     #[must_use]
     pub fn ticket_unanswered(what: String) -> Self {
-        Self::with(EndReason::TicketUnanswered, what)
+        Self::with(EndReason::TicketCheckUnavailable, what)
     }
 
     /// Creates the end of access until `until` of which the requesting object is gone.
@@ -116,8 +116,8 @@ impl End {
             since: before.and_then(|before| before.since).or(Some(now)),
             recorded: before.is_some_and(|before| before.recorded),
             sessions_ended: before.is_some_and(|before| before.sessions_ended),
-            sessions_may_go_on: before.is_some_and(|before| before.sessions_may_go_on),
-            sessions_given_up: before.is_some_and(|before| before.sessions_given_up),
+            sessions_may_continue: before.is_some_and(|before| before.sessions_may_continue),
+            sessions_abandoned: before.is_some_and(|before| before.sessions_abandoned),
         }
     }
 
@@ -147,7 +147,7 @@ impl End {
             | EndReason::PodReplaced
             | EndReason::Locked
             | EndReason::TicketClosed
-            | EndReason::TicketUnanswered => Phase::Revoked,
+            | EndReason::TicketCheckUnavailable => Phase::Revoked,
             EndReason::PodNotReady => Phase::Failed,
         }
     }

@@ -65,7 +65,7 @@ impl Window {
         GoDuration::from_nanos(self.nanoseconds)
     }
 
-    /// Checks whether access is over at `now`.
+    /// Checks whether access has expired at `now`.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         has_come(now, self.until)

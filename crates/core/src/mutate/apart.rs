@@ -51,7 +51,12 @@ pub(super) fn drop_anti_affinity(spec: &mut Value, labels: &Value) -> Vec<String
 pub(super) fn drop_readiness_gates(spec: &mut Value) -> Vec<String> {
     let gates = spec["readinessGates"].as_array().into_iter().flatten();
     let names = gates.filter_map(|gate| gate["conditionType"].as_str());
-    let notes = names.map(|name| format!("readiness gate {name} is dropped: nobody would open it"));
+    let notes = names.map(|name| {
+        format!(
+            "readiness gate {name} is dropped: no component would set \
+        it"
+        )
+    });
     let notes = notes.collect();
     remove(spec, "readinessGates");
     notes
@@ -85,7 +90,7 @@ pub(super) fn warn(spec: &Value, workload: &Value, own: &Value) -> Vec<String> {
         {
             let name = volume["name"].as_str().unwrap_or_default();
             notes.push(format!(
-                "volume {name} tells of labels that the workload's pods have, and this one has not"
+                "volume {name} refers to labels that the workload's pods have, and this pod has not"
             ));
         }
     }
@@ -100,7 +105,8 @@ pub(super) fn warn(spec: &Value, workload: &Value, own: &Value) -> Vec<String> {
         notes.extend(gone.filter_map(|variable| {
             let name = variable["name"].as_str()?;
             Some(format!(
-                "variable {name} is a label that the workload's pods have, and this one has not"
+                "variable {name} refers to a label that the workload's pods have, and this pod has \
+                    not"
             ))
         }));
     }

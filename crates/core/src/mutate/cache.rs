@@ -27,11 +27,11 @@ struct RenderKey {
     access_modes: BTreeMap<String, Vec<String>>,
 }
 
-type Known = Arc<Result<Rendered, MutateError>>;
+type RenderResult = Arc<Result<Rendered, MutateError>>;
 
 #[derive(Debug, Default)]
 struct Kept {
-    pods: BTreeMap<RenderKey, Known>,
+    pods: BTreeMap<RenderKey, RenderResult>,
     /// The cached pods, the oldest first.
     order: VecDeque<(RenderKey, usize)>,
     bytes: usize,
@@ -41,7 +41,7 @@ impl RenderCache {
     /// Renders a pod as [`render`] does; `template` is the digest of the spec to which `pod` belongs. A model
     /// without a version is rendered each time.
     #[must_use]
-    pub fn render(&self, template: &str, pod: &AccessPod, model: Option<&Model>) -> Known {
+    pub fn render(&self, template: &str, pod: &AccessPod, model: Option<&Model>) -> RenderResult {
         let key = match model {
             Some(Model { version: None, .. }) => return Arc::new(render(pod, model)),
             model => RenderKey {
@@ -62,7 +62,7 @@ impl RenderCache {
 }
 
 impl Kept {
-    fn keep(&mut self, key: RenderKey, made: Known) {
+    fn keep(&mut self, key: RenderKey, made: RenderResult) {
         let bytes = made.as_ref().as_ref().map_or(0, Rendered::bytes);
         if bytes > KEPT_BYTES || self.pods.insert(key.clone(), made).is_some() {
             return;

@@ -2,6 +2,7 @@
 //! as Kubernetes itself calculates: all containers and sidecars together, or an init container together with
 //! the sidecars started before it, and the overhead of the runtime. A container without a limit could use all
 //! resources, so it is given one.
+//! See <https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>.
 
 use serde_json::{Value, json};
 
@@ -130,7 +131,7 @@ impl Resource {
             let needed = self.least(one);
             let left = room - beside - needed;
             if left < 0 {
-                let what = format!("init container {} beside the sidecars", name(one));
+                let what = format!("init container {} together with the sidecars", name(one));
                 return Err(self.exceeded(&what, self.ceiling - left));
             }
             self.give(one, left)?;

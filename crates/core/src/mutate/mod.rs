@@ -101,7 +101,7 @@ impl Rendered {
     fn bytes(&self) -> usize {
         let spec = self.spec.iter();
         let annotations = self.annotations.iter();
-        spec.map(|(key, value)| key.len() + patch::Size::of(value).bytes)
+        spec.map(|(key, value)| key.len() + patch::Size::measure(value).bytes)
             .chain(annotations.map(|(key, value)| key.len() + value.len()))
             .sum()
     }

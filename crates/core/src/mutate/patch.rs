@@ -1,5 +1,6 @@
 //! The JSON Patch (RFC 6902) of a template, with an extension of the original: indices below zero count from
 //! the end.
+//! See <https://www.rfc-editor.org/rfc/rfc6902#section-4>.
 
 use json_patch::{PatchOperation, patch};
 use oz_api::{PatchOp, PatchSpecOperation};
@@ -24,7 +25,7 @@ const WORK: usize = 1024 * 1024;
 pub enum PatchError {
     /// The operations handle too much together.
     #[error(
-        "the operations up to this one handle {0} bytes together, at most {WORK} are: patch \
+        "the operations up to this one handle {0} bytes together, and the maximum is {WORK}: patch \
          only the fields that differ"
     )]
     Work(usize),
@@ -51,7 +52,7 @@ pub(super) fn apply(
         return Ok(());
     }
     let mut budget = Budget {
-        size: Size::of(document).bytes,
+        size: Size::measure(document).bytes,
         work: 0,
     };
     for (index, operation) in operations.iter().enumerate() {
@@ -105,7 +106,7 @@ impl Size {
     /// The size of an absent value.
     const NOTHING: Self = Self { bytes: 0, depth: 0 };
 
-    pub(super) fn of(value: &Value) -> Self {
+    pub(super) fn measure(value: &Value) -> Self {
         let of_items = |sizes: &mut dyn Iterator<Item = (usize, Self)>| {
             let none = Self { bytes: 2, depth: 0 };
             let all = sizes.fold(none, |all, (key, size)| Self {
@@ -122,11 +123,11 @@ impl Size {
             Value::Null | Value::Bool(_) => plain(5),
             Value::Number(_) => plain(20),
             Value::String(text) => plain(text.len() + 2),
-            Value::Array(items) => of_items(&mut items.iter().map(|item| (0, Self::of(item)))),
+            Value::Array(items) => of_items(&mut items.iter().map(|item| (0, Self::measure(item)))),
             Value::Object(fields) => of_items(
                 &mut fields
                     .iter()
-                    .map(|(key, value)| (key.len() + 2, Self::of(value))),
+                    .map(|(key, value)| (key.len() + 2, Self::measure(value))),
             ),
         }
     }
@@ -142,7 +143,7 @@ fn one(
     let depth = path.matches('/').count();
     let from = operation.from.as_ref();
     let from = from.map(|from| from_the_front(document, from, false));
-    let size = |value: Option<&Value>| value.map_or(Size::NOTHING, Size::of);
+    let size = |value: Option<&Value>| value.map_or(Size::NOTHING, Size::measure);
     let at = |pointer: &str| size(document.pointer(pointer));
     let given = match operation.op {
         PatchOp::Add | PatchOp::Replace | PatchOp::Test => size(operation.value.as_ref()),

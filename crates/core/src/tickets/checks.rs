@@ -13,30 +13,30 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::CheckTerms;
 use crate::validate::dns_label;
 
-/// How many checks there may be.
+/// The maximum number of checks.
 const MOST_CHECKS: usize = 32;
 /// The longest URL, in bytes.
 const MAX_URL: usize = 2048;
-/// What stands for the ticket in a URL.
+/// The placeholder of the change ticket in a URL.
 const PLACE: &str = "{ticket}";
-/// How long a server may take, at least and at most.
+/// The minimum and maximum timeout of a server.
 const TIMEOUT: [SignedDuration; 2] = [
     SignedDuration::from_millis(100),
     SignedDuration::from_secs(30),
 ];
-/// How often one is asked.
+/// The minimum and maximum interval between two queries.
 const EVERY: [SignedDuration; 2] = [SignedDuration::from_secs(1), SignedDuration::from_hours(1)];
 
 /// The effect of a server that does not answer.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema, strum::Display,
 )]
-pub enum WhenAway {
+pub enum FailurePolicy {
     /// Requests wait; granted access ends if the state lasts.
     #[default]
-    Refuse,
+    Fail,
     /// Requests are granted, and nothing ends.
-    Allow,
+    Ignore,
 }
 
 /// Ticket checks: the servers that the operator asks whether a change ticket is open.
@@ -71,15 +71,15 @@ pub struct Check {
     timeout: SignedDuration,
     /// The effect of a server that does not answer.
     #[serde(default)]
-    when_away: WhenAway,
+    failure_policy: FailurePolicy,
     /// Interval between two queries about a ticket while access lasts, from 1s to 1h.
     #[serde(
-        default = "CheckTerms::default_every",
-        deserialize_with = "every",
+        default = "CheckTerms::default_interval",
+        deserialize_with = "interval",
         serialize_with = "text"
     )]
     #[schemars(with = "String", regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
-    every: SignedDuration,
+    interval: SignedDuration,
 }
 
 /// The Secret of a ticket check, and the names of its keys.
@@ -97,10 +97,10 @@ pub struct CheckSecret {
 /// The reason why the URL of a check is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum CheckUrlInvalid {
-    /// Its length.
+    /// The URL is too long.
     #[error("must be at most {MAX_URL} bytes")]
     Length,
-    /// Its scheme.
+    /// The scheme is neither `https` nor `http`.
     #[error("must begin with https:// or http://")]
     Scheme,
     /// A fragment.
@@ -180,8 +180,8 @@ impl Check {
     pub const fn terms(&self) -> CheckTerms {
         CheckTerms {
             timeout: self.timeout,
-            when_away: self.when_away,
-            every: self.every,
+            failure_policy: self.failure_policy,
+            interval: self.interval,
         }
     }
 
@@ -203,8 +203,8 @@ impl CheckTerms {
         Self::UNKNOWN.timeout
     }
 
-    const fn default_every() -> SignedDuration {
-        Self::UNKNOWN.every
+    const fn default_interval() -> SignedDuration {
+        Self::UNKNOWN.interval
     }
 }
 
@@ -218,7 +218,7 @@ fn timeout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SignedDuration,
     length(&String::deserialize(deserializer)?, TIMEOUT).map_err(D::Error::custom)
 }
 
-fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SignedDuration, D::Error> {
+fn interval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SignedDuration, D::Error> {
     length(&String::deserialize(deserializer)?, EVERY).map_err(D::Error::custom)
 }
 
@@ -226,7 +226,8 @@ fn text<S: Serializer>(duration: &SignedDuration, serializer: S) -> Result<S::Ok
     serializer.collect_str(&GoDuration::from(*duration))
 }
 
-/// The ticket must not say whom oz talks to, nor stand where nothing is sent.
+/// Checks that the placeholder of the ticket is in the path or query of a URL: a ticket must not choose the host, and
+/// clients do not send fragments.
 fn placed(url: &str) -> Result<(), CheckUrlInvalid> {
     if url.len() > MAX_URL {
         return Err(CheckUrlInvalid::Length);
@@ -287,21 +288,21 @@ mod tests {
         Ok(checks.checks["jira"].clone())
     }
 
-    fn at(url: &str) -> Value {
+    fn check_json(url: &str) -> Value {
         json!({"url": url, "accept": "status == 200"})
     }
 
     #[test]
     fn a_check_has_what_it_does_not_say() {
-        let check = read(at("https://jira.test/issue/{ticket}")).unwrap();
+        let check = read(check_json("https://jira.test/issue/{ticket}")).unwrap();
         assert_eq!(check.terms().timeout, SignedDuration::from_secs(3));
-        assert_eq!(check.terms().every, SignedDuration::from_secs(60));
-        assert_eq!(check.terms().when_away, WhenAway::Refuse);
+        assert_eq!(check.terms().interval, SignedDuration::from_secs(60));
+        assert_eq!(check.terms().failure_policy, FailurePolicy::Fail);
     }
 
     #[test]
     fn nothing_in_a_ticket_means_anything_to_a_url() {
-        let check = read(at(
+        let check = read(check_json(
             "https://jira.test/issue/{ticket}?fields=state&key={ticket}",
         ))
         .unwrap();
@@ -333,26 +334,31 @@ mod tests {
             "https://{ticket}@jira.test/",
             &long,
         ] {
-            assert!(read(at(url)).unwrap_err().contains("must"), "{url}");
+            assert!(read(check_json(url)).unwrap_err().contains("must"), "{url}");
         }
         for (field, value) in [
             ("timeout", "0s"),
             ("timeout", "31s"),
             ("timeout", "soon"),
-            ("every", "0s"),
-            ("every", "2h"),
-            ("every", "-1m"),
-            ("whenAway", "Maybe"),
+            ("interval", "0s"),
+            ("interval", "2h"),
+            ("interval", "-1m"),
+            ("failurePolicy", "Maybe"),
             ("token", "secret"),
         ] {
-            let mut check = at("https://jira.test/{ticket}");
+            let mut check = check_json("https://jira.test/{ticket}");
             check[field] = json!(value);
             assert!(read(check).is_err(), "{field}: {value}");
         }
-        let name = all(json!({"checks": {"Jira!": at("https://jira.test/{ticket}")}}));
+        let name = all(json!({"checks": {"Jira!": check_json("https://jira.test/{ticket}")}}));
         assert!(name.unwrap_err().contains("the name"));
         let many: BTreeMap<String, Value> = (0..=MOST_CHECKS)
-            .map(|number| (format!("c{number}"), at("https://jira.test/{ticket}")))
+            .map(|number| {
+                (
+                    format!("c{number}"),
+                    check_json("https://jira.test/{ticket}"),
+                )
+            })
             .collect();
         assert!(all(json!({"checks": many})).is_err());
     }

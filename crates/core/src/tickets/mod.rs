@@ -1,6 +1,5 @@
-//! Tickets, as the operator asks for them and controllers see the answers: the checks that are configured
-//! ([`Checks`]), what a server said of a ticket ([`Said`]), and the port that asks ([`Ask`]). How that is done
-//! is the operator's business.
+//! Change tickets: the configured checks ([`Checks`]), the last response of a server about a ticket ([`Said`]), and the
+//! effect that queries a server ([`Ask`]). The operator implements the query.
 
 mod checks;
 
@@ -12,73 +11,73 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller::{Effect, Failure, Step};
 
-pub use checks::{Check, CheckError, Checks, WhenAway};
+pub use checks::{Check, CheckError, Checks, FailurePolicy};
 
 /// Name of the port.
 pub const PORT: &str = "tickets";
 
-/// What a server said of a ticket.
+/// The response of a server about a change ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is one that lets somebody in.
+    /// The ticket permits access.
     Accepted,
-    /// It is none, for this reason.
+    /// The ticket does not permit access, for this reason.
     Refused(String),
-    /// The server did not say, for this reason: that is neither.
+    /// The server did not respond, for this reason. The ticket is neither accepted nor refused.
     Away(String),
 }
 
-/// What was said last of a ticket, by the server of one check.
+/// The last response of the server of one check about a change ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// When it was asked.
+    /// The time of the query.
     pub asked_at: Timestamp,
-    /// What came of it.
+    /// The response.
     pub answer: Answer,
-    /// Since when the server has not answered about this ticket, if the last answer was none.
+    /// The time since which the server has not responded about this ticket, if the last response is missing.
     pub away_since: Option<Timestamp>,
 }
 
-/// What a decision needs to know of a check.
+/// The settings of a check that a decision requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckTerms {
-    /// What holds while its server does not answer.
-    pub when_away: WhenAway,
-    /// How often its server is asked while access lasts.
-    pub every: SignedDuration,
-    /// How long its server has to answer.
+    /// The failure policy of the check.
+    pub failure_policy: FailurePolicy,
+    /// The interval between two queries while access lasts.
+    pub interval: SignedDuration,
+    /// The timeout of the server.
     pub timeout: SignedDuration,
 }
 
 impl CheckTerms {
-    /// Those of a check that is not configured any more: nobody can be asked.
+    /// The terms of a check that is no longer configured, so that no server can be queried.
     pub const UNKNOWN: Self = Self {
-        when_away: WhenAway::Refuse,
-        every: SignedDuration::from_secs(60),
+        failure_policy: FailurePolicy::Fail,
+        interval: SignedDuration::from_secs(60),
         timeout: SignedDuration::from_secs(3),
     };
 }
 
-/// What is known of one ticket.
+/// The data about one change ticket.
 #[derive(Clone, Debug, Default)]
 pub struct Tickets {
-    /// The checks that are configured; `None` where that is not known.
+    /// The configured checks; `None` if they are unknown.
     pub checks: Option<Arc<BTreeMap<String, CheckTerms>>>,
-    /// What was said of the ticket, by check.
+    /// The last response about the ticket, by check.
     pub said: BTreeMap<String, Said>,
 }
 
-/// That a ticket is to be asked about.
+/// The effect that queries a server about a change ticket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ask {
-    /// By which check.
+    /// Name of the check.
     pub check: String,
-    /// The ticket.
+    /// The change ticket.
     pub ticket: String,
-    /// UID of the request that is looked at again when the answer is there.
+    /// UID of the request that is reconciled after the response.
     pub request: String,
-    /// Whether it waits for the answer, whatever that is.
+    /// Whether the request waits for the response, accepted or not.
     pub waits: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where a transient binding stands: the one place that decides. Everything else follows from it.
+//! The assessment of a transient binding. All other code follows its result.
 
 use jiff::Timestamp;
 use oz_api::{EndReason, Phase, Requester, labels};
@@ -18,9 +18,9 @@ use crate::lifecycle::revoke::still_gives_access;
 use crate::lifecycle::{self, End, seal};
 use crate::validate::Violation;
 
-/// The objects among `live` that were made for this one: what carries our decision for it, and what
-/// goes with it by its owner reference anyway, or has the UID that the status names. Marks are labels,
-/// which others can write too.
+/// Returns the objects of `live` that belong to this object: those with a decision of oz for it, those with its owner
+/// reference, which Kubernetes deletes with it anyway, and the object with the UID in its status. Labels are no proof,
+/// as other clients can write them.
 pub(super) fn ours(
     keys: &crate::lifecycle::seal::Keys,
     binding: &StoredBinding<'_>,
@@ -39,7 +39,7 @@ pub(super) fn ours(
 }
 
 impl<K: Kind> Transient<K> {
-    /// Where the object stands.
+    /// Assesses an object.
     pub(super) fn assess(
         &self,
         now: Timestamp,
@@ -81,8 +81,7 @@ impl<K: Kind> Transient<K> {
         Ok(assessment)
     }
 
-    /// The state of an object whose binding was made or that has ended; `None` if there is nothing of the
-    /// kind.
+    /// Returns the state of an object with a binding or an end; `None` for other objects.
     fn after_activation(
         &self,
         now: Timestamp,
@@ -142,7 +141,7 @@ impl<K: Kind> Transient<K> {
         }
     }
 
-    /// Nothing was made yet.
+    /// Assesses an object without a binding.
     fn undecided(
         &self,
         now: Timestamp,
@@ -222,7 +221,7 @@ impl<K: Kind> Transient<K> {
         Ok(())
     }
 
-    /// What is given if nothing stands against it.
+    /// Creates the grant, before the checks.
     fn grant(
         &self,
         now: Timestamp,
@@ -248,7 +247,7 @@ impl<K: Kind> Transient<K> {
         }
     }
 
-    /// The window is open: everything is checked again, since much may have changed meanwhile.
+    /// Repeats all checks when the window opens, as objects may have changed since admission.
     fn activation(
         &self,
         grant: Grant,
@@ -278,7 +277,10 @@ impl<K: Kind> Transient<K> {
         let (kind, name) = (terms.role.kind, &terms.role.name);
         let waiting = |failure: &Failure| State::Waiting(failure.clone());
         let Some(rules) = found.role.as_ref().map_err(waiting)? else {
-            let message = format!("{kind} {name} does not exist; the binding is made once it does");
+            let message = format!(
+                "{kind} {name} does not exist; the binding is created when it \
+                exists"
+            );
             return Err(State::Waiting(Failure::transient("RoleMissing", message)).into());
         };
         let danger = Policy::permits_content(&terms.role, listed, rules, namespace);
@@ -294,31 +296,31 @@ impl<K: Kind> Transient<K> {
         if *found.taken.as_ref().map_err(waiting)? {
             let name = binding.name();
             let failure = Failure::conflict(format!(
-                "a binding named {name} exists already and was not made for this object; it is \
-                 left alone. Delete it, or choose another name for this object"
+                "a binding named {name} exists already and was not created for this object; oz \
+                 does not change it. Delete it, or choose another name for this object"
             ));
             return Err(State::Waiting(failure).into());
         }
         Ok(Grant { danger, ..grant })
     }
 
-    /// Whether anything of it gives access still.
+    /// Checks whether an object still gives access.
     pub(super) fn in_effect(&self, binding: &StoredBinding<'_>, live: &[Live]) -> bool {
         let ours = ours(&self.keys, binding, live);
         ours.iter().any(still_gives_access)
     }
 }
 
-/// Reason of conditions and records of an end.
+/// Returns the reason in conditions and audit records of an end.
 pub(super) fn end_reason(end: &End) -> &'static str {
     end.reason.into()
 }
 
-/// One sentence for people about an end.
+/// Returns the message for users about an end.
 pub(super) fn end_message(end: &End) -> String {
     match end.reason {
-        EndReason::Expired => "the window is over".to_owned(),
-        EndReason::NeverActive => "the window was over before the binding could be made".to_owned(),
+        EndReason::Expired => "the window has ended".to_owned(),
+        EndReason::NeverActive => "the window ended before the binding could be created".to_owned(),
         EndReason::ApprovalTimedOut => end.detail().to_owned(),
         EndReason::Deleted => "revoked: the object was deleted".to_owned(),
         _ => format!("revoked: {}", end.detail()),

@@ -1,18 +1,18 @@
-//! Whether a role can be used to get more than it says, or to keep what was given for a time: by a
-//! wildcard, which covers what nobody has thought of yet, by reading credentials, by a verb that hands
-//! on or takes over other rights, or by writing what gives rights or runs as somebody else. It begins
-//! with what Kubernetes calls risks of privilege escalation
-//! (<https://kubernetes.io/docs/concepts/security/rbac-good-practices/>).
+//! The check whether a role can be used to escalate privileges, or to keep rights beyond the window: by a wildcard,
+//! which includes future resources, by reading credentials, by a verb that passes on or takes over other rights, or by
+//! writing objects that give rights or run as other accounts. It begins with the risks in the good practices of
+//! Kubernetes for RBAC (<https://kubernetes.io/docs/concepts/security/rbac-good-practices/>).
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
 use super::privileged::{Danger, PRIVILEGED};
 
-/// Verbs that make rights out of rights.
+/// Verbs that pass on or take over rights
+/// (<https://kubernetes.io/docs/concepts/security/rbac-good-practices/#privilege-escalation-risks>).
 const ESCALATING: [&str; 3] = ["bind", "escalate", "impersonate"];
 
-/// What is dangerous about a role with these rules, bound in this namespace, or with `None` in the whole cluster; `None` if
-/// nothing is known to be.
+/// Returns the danger of a role with these rules, bound in this namespace or, with `None`, cluster-wide; `None` if no
+/// danger is known.
 #[must_use]
 pub fn danger(rules: &[PolicyRule], namespace: Option<&str>) -> Option<Danger> {
     rules.iter().find_map(|rule| {

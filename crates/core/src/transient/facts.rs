@@ -1,4 +1,4 @@
-//! What is known of a transient binding, what must be found out, and where it stands by that.
+//! The facts about a transient binding, the questions that must be answered first, and the resulting state.
 
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -11,10 +11,10 @@ use crate::access::lock::Locks;
 use crate::controller::Failure;
 use crate::lifecycle;
 
-/// What is known besides the object and its binding. What was not asked yet is `None`.
+/// The facts apart from the object and its binding. A fact is `None` until its question was asked.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The locks that there are, as the watch has shown them.
+    /// The locks in the cluster, from the watch.
     pub locks: Locks,
     /// The answer to [`Question::Waiting`].
     pub waiting: Option<Vec<WaitingWindow>>,
@@ -22,41 +22,41 @@ pub struct Facts {
     pub same_stamp: Option<Option<String>>,
     /// The answer to [`Question::Lookup`].
     pub lookup: Option<Lookup>,
-    /// What those said who were asked to approve it, as the watch has shown it.
+    /// The approvals and denials, from the watch.
     pub approvals: Vec<AccessRequestApproval>,
     /// The answer to [`Question::Approvals`].
     pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
 }
 
-/// What must be found out before a binding can wait or be made, in this order. What waits or is over costs no
-/// reads: which others wait is in stores.
+/// The questions that must be answered before a binding waits or is created, in this order. An object that waits or has
+/// ended costs no read: the other waiting bindings are in stores.
 #[derive(Clone, Debug)]
 pub enum Question {
-    /// Which bindings of this user wait for their windows to open, of all kinds?
+    /// Reads the bindings of this user, of all kinds, that wait for their windows to open.
     Waiting(Requester),
-    /// Which other object carries the very same stamp?
+    /// Searches for another object with the same stamp.
     SameStamp,
-    /// What is there of the role, and of the name of the binding?
+    /// Reads the role, and the object with the name of the binding.
     Lookup(Box<Want>),
-    /// What do those say who were asked to approve it, by the API server itself?
+    /// Reads the approvals and denials from the API server instead of the watch.
     Approvals,
 }
 
-/// What was found when a binding was about to be made.
+/// The data that was read before the creation of a binding.
 #[derive(Clone, Debug)]
 pub struct Lookup {
-    /// The rules of the role; `None` if there is no such role.
+    /// The rules of the role; `None` if the role does not exist.
     pub role: Result<Option<Vec<PolicyRule>>, Failure>,
-    /// Whether the requester may bind the role themselves, by the API server's own judgement.
+    /// Whether the requester may bind the role, as the API server decides.
     pub may_bind: Result<bool, Failure>,
-    /// Whether something else has the name that the binding would have.
+    /// Whether another object has the name of the binding.
     pub taken: Result<bool, Failure>,
 }
 
-/// What must be looked up before a binding can be made.
+/// The data to read before the creation of a binding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Want {
-    /// Who asked.
+    /// The requester.
     pub requester: Requester,
     /// The role.
     pub role: RoleReference,
@@ -66,35 +66,35 @@ pub struct Want {
     pub name: String,
 }
 
-/// Where an object stands.
+/// The state of an object.
 pub type State = lifecycle::State<Grant, Grant, Opens>;
 
-/// Where an object stands, and what is known of those who have to approve it.
+/// The state of an object, and its approvals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assessment {
-    /// Where it stands.
+    /// The state.
     pub state: State,
-    /// Whether those have approved it who have to, if any have.
+    /// The condition of the approvals, if approvals are required and complete.
     pub(super) approved: Option<Fact>,
-    /// What others are asked, as the status says it.
+    /// The required approvals, as the status shows them.
     pub(super) approval: Option<ApprovalStatus>,
-    /// When it stops waiting, if it does.
+    /// The instant at which the object stops waiting.
     pub(super) waits_until: Timestamp,
-    /// When an approval counts again whose author is locked out until then, if there is one.
+    /// The instant at which a lock on an approver ends and the approval counts again, if there is such a lock.
     pub(super) unlocked_at: Option<Timestamp>,
 }
 
-/// What must be found out before it can be said where an object stands.
+/// The next question of an assessment, and the instant after which its answer has no effect.
 pub(super) struct Need {
     pub(super) question: Question,
     pub(super) until: Timestamp,
 }
 
-/// It waits for its window, which opens then.
+/// The state of an object before its window, and the instant at which the window opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opens(pub Timestamp);
 
-/// Why no binding is made.
+/// The result of an assessment without a binding.
 pub(super) type Otherwise = lifecycle::Otherwise<State, Question>;
 
 pub(super) fn denied(failure: Failure) -> State {

@@ -1,5 +1,6 @@
-//! What was decided when a binding was made, carried, sealed, in an annotation of the binding: a
-//! crash before the status is written finds the same end again, instead of counting anew.
+//! The decision to create a binding. It is sealed in an annotation of the binding, so that an operator that crashes
+//! before it writes the status finds the same expiry again and does not extend it.
+//! See docs/adr/0009-what-remembers-a-transient-binding.md.
 
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef, Subject};
@@ -19,46 +20,44 @@ use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
 const PURPOSE: Purpose = Purpose::TransientBinding;
 
-/// A role for subjects until an instant.
+/// A role that is bound to subjects until an instant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
-    /// API group and version of the object that asked for it.
+    /// API group and version of the object.
     pub api_version: String,
-    /// The object, with its UID: a grant is good for no other. Without a namespace it is for the
-    /// whole cluster.
+    /// The object, with its UID: the grant is valid for no other object. Without a namespace it is cluster-wide.
     pub request: RequestRef,
-    /// What marks its binding as its, see [`labels::OWNER_KIND`].
+    /// The owner kind in the labels of the binding, see [`labels::OWNER_KIND`].
     pub mark: String,
-    /// Who asked.
+    /// The requester.
     pub requester: Requester,
     /// The role.
     pub role: RoleRef,
-    /// Who is bound.
+    /// The subjects of the binding.
     pub subjects: Vec<Subject>,
-    /// Digest of what was asked for.
+    /// Digest of the spec.
     pub spec_digest: String,
-    /// When it was decided.
+    /// The time of the decision.
     pub activated_at: Timestamp,
-    /// Until when it is good.
+    /// The expiry.
     pub until: Timestamp,
-    /// Why the requester asked, in their words.
+    /// The reason that the requester gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What is to be told of the role, if it can be used to get more than it says.
+    /// The warning about a role that can be used to escalate privileges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub danger: Option<String>,
-    /// Who approved it under which rule, where a policy asks for that.
+    /// The approvals, by rule, if an access policy requires them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<Approved>,
-    /// The policies over all templates that applied.
+    /// The access policies that applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Applied>,
 }
 
 impl Grant {
-    /// The decision that an object carries for the object with `uid`; `None` if it carries none
-    /// that we made for it.
+    /// Returns the decision in the annotation of `live`, if oz sealed it for the object with `uid`.
     #[must_use]
     pub fn open(keys: &Keys, live: &Live, api_version: &str, uid: &str) -> Option<Self> {
         let grant = Self::open_any(keys, live)?;
@@ -66,14 +65,14 @@ impl Grant {
             .then_some(grant)
     }
 
-    /// The decision that an object carries, for whatever object it was made.
+    /// Returns the decision in the annotation of `live`, for any object.
     #[must_use]
     pub fn open_any(keys: &Keys, live: &Live) -> Option<Self> {
         let annotations = live.object.metadata.annotations.as_ref()?;
         seal::open(keys, PURPOSE, annotations.get(labels::GRANT)?).ok()
     }
 
-    /// Whether an object is in the place of the binding that it was sealed for.
+    /// Checks whether an object has the name and namespace of the binding for which the grant was sealed.
     #[must_use]
     pub fn is_of(&self, live: &Live) -> bool {
         let key = live.key();
@@ -81,7 +80,7 @@ impl Grant {
             && key.namespace.as_deref() == self.namespace()
     }
 
-    /// What marks its binding.
+    /// Returns the labels that mark the binding.
     pub(crate) fn marks(&self) -> Marks<'_> {
         Marks {
             kind: &self.mark,
@@ -89,13 +88,13 @@ impl Grant {
         }
     }
 
-    /// The namespace; `None` for the whole cluster.
+    /// Returns the namespace; `None` for a cluster-wide grant.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         Some(self.request.namespace.as_str()).filter(|namespace| !namespace.is_empty())
     }
 
-    /// The binding that gives what was decided.
+    /// Creates the binding of the grant.
     ///
     /// # Errors
     /// Only if the grant does not serialise, which its types rule out.
@@ -139,7 +138,7 @@ impl Grant {
         })
     }
 
-    /// What somebody else changed about the binding, in fields that are ours.
+    /// Returns the difference that another client made to the fields of the binding that oz manages.
     #[must_use]
     pub fn drift(&self, live: &Live) -> Option<Drift> {
         let metadata = &live.object.metadata;
@@ -160,7 +159,7 @@ impl Grant {
         drift::of_binding(&key.to_string(), (&role, subjects.as_deref()), decided)
     }
 
-    /// The record that it is in effect.
+    /// Creates the audit record that the grant is in effect.
     #[must_use]
     pub fn granted(&self, now: Timestamp) -> Record {
         let mut message = format!(
@@ -185,7 +184,7 @@ impl Grant {
         record
     }
 
-    /// The record of something that happened to it.
+    /// Creates an audit record about an event of the grant.
     #[must_use]
     pub fn record(
         &self,
@@ -205,7 +204,7 @@ impl Grant {
     }
 }
 
-/// What a record keeps of a binding besides who and when.
+/// Returns the details of a binding in an audit record: role, subjects and reason.
 pub(super) fn details(
     role: &RoleRef,
     subjects: &[Subject],

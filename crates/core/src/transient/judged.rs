@@ -1,5 +1,6 @@
-//! What the policies over all templates say of a transient binding, as it was sealed in its stamp when it was
-//! created: whether it may be made, who has to agree before, and for how long it lasts at most.
+//! The effect of access policies on a transient binding, as sealed in its stamp at its creation: a denial, required
+//! approvals, and the maximum duration.
+//! See docs/adr/0028-what-policies-said-is-sealed.md.
 
 use jiff::Timestamp;
 use oz_api::{ApprovalConfig, Phase, Requester};
@@ -8,7 +9,7 @@ use oz_trail::{Action, Decision, Record};
 use super::facts::{Assessment, Facts, Otherwise, State, denied};
 use super::kind::{Binding, Kind, StoredBinding, Transient};
 use super::terms::Terms;
-use crate::access::approval::{self, Approvals, Asked, Candidate};
+use crate::access::approval::{self, ApprovalRequest, Approvals, Candidate};
 use crate::access::denial::Denial;
 use crate::access::grant::Approved;
 use crate::access::policy::{self, Judgement};
@@ -17,10 +18,10 @@ use crate::controller::Failure;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;
 
-/// Reason of one of a kind that cannot wait for approvals, where a policy asks for some.
-const NOT_APPROVABLE: &str = "CannotBeApproved";
+/// Reason of a denial for a kind that cannot wait for approvals, if an access policy requires some.
+const NOT_APPROVABLE: &str = "NotApprovable";
 
-/// Who asks for what, and what policies came to about it.
+/// The requester, the judgement of the access policies, and the terms.
 pub(super) struct Asking<'a> {
     pub(super) requester: &'a Requester,
     pub(super) judgement: Option<&'a Judgement>,
@@ -28,18 +29,18 @@ pub(super) struct Asking<'a> {
 }
 
 impl Binding<'_> {
-    /// Its stamp, if that is proven: who created it, and what policies came to then.
+    /// Opens the stamp of the object, with its requester and the judgement of the access policies.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why the stamp is missing or invalid.
     pub fn stamp(&self, keys: &Keys) -> Result<Stamp, StampError> {
         stamp::open(keys, self.kind, self.metadata, &self.spec_digest)
     }
 
-    /// Whether it may be made by what policies came to.
+    /// Checks whether the access policies permit the binding.
     ///
     /// # Errors
-    /// Why not, and what to do next.
+    /// The cause, and the next step of the requester.
     pub fn permitted(
         &self,
         judgement: Option<&Judgement>,
@@ -53,8 +54,8 @@ impl Binding<'_> {
         };
         let names = judgement.names();
         let why = format!(
-            "others have to approve it by AccessPolicy {names}, and a {} of {} cannot wait for that; create a {} of \
-             {} in its place",
+            "AccessPolicy {names} requires approvals, and a {} of {} cannot wait for them; create \
+             a {} of {} instead",
             self.kind,
             self.api_version,
             self.kind,
@@ -65,8 +66,8 @@ impl Binding<'_> {
 }
 
 impl StoredBinding<'_> {
-    /// The binding as approvals see it. Answers to what belongs to the whole cluster are in `own_namespace`, oz's:
-    /// whoever may answer in one namespace need not be asked about all.
+    /// Returns the binding as a candidate for approvals. Approvals of a cluster-wide binding are in `own_namespace`,
+    /// the namespace of oz: a right to approve in another namespace does not extend to the cluster.
     #[must_use]
     pub fn candidate<'b>(&'b self, own_namespace: &'b str) -> Candidate<'b> {
         let phase = self.status.map_or(Phase::Pending, |status| status.phase);
@@ -82,26 +83,28 @@ impl StoredBinding<'_> {
         }
     }
 
-    /// What others are asked about it by these rules; `None` if they make no sense. Nobody waits longer for them
-    /// than the binding does for anything else.
+    /// Returns the approvals that these rules require; `None` if the rules are invalid. Their timeout ends with the
+    /// time for which the object waits for its binding.
     #[must_use]
     pub fn asked<'b>(
         &self,
         own_namespace: &str,
         requester: &'b Requester,
         config: &'b ApprovalConfig,
-    ) -> Option<Asked<'b>> {
+    ) -> Option<ApprovalRequest<'b>> {
         let candidate = self.candidate(own_namespace);
-        let asked = Asked::of(&candidate, requester, &self.spec_digest, config)?;
+        let asked =
+            ApprovalRequest::from_candidate(&candidate, requester, &self.spec_digest, config)?;
         let terms = self.terms.as_ref().ok()?;
-        Some(Asked {
+        Some(ApprovalRequest {
             until: asked.until.min(terms.gives_up(self.created())),
             ..asked
         })
     }
 }
 
-/// The end of what would last until `until` if it begins `now`: policies may say that it lasts no longer.
+/// Returns the expiry of a binding that begins `now` and would last until `until`, shortened to the maximum of the
+/// access policies.
 #[must_use]
 pub fn limit(until: Timestamp, now: Timestamp, judgement: Option<&Judgement>) -> Timestamp {
     let ceiling = policy::ceiling(judgement);
@@ -109,7 +112,7 @@ pub fn limit(until: Timestamp, now: Timestamp, judgement: Option<&Judgement>) ->
 }
 
 impl<K: Kind> Transient<K> {
-    /// What came of the approvals that it takes; `None` if it takes none, or if they make no sense.
+    /// Returns the state of the required approvals; `None` if none are required, or if the rules are invalid.
     pub(super) fn approvals(
         &self,
         now: Timestamp,
@@ -124,14 +127,14 @@ impl<K: Kind> Transient<K> {
         let objects = read.unwrap_or(&known.approvals);
         let candidate = binding.candidate(own);
         let answers = approval::answers(&self.keys, objects, &candidate, &known.locks, now);
-        Some(Approvals::of(&asked, &answers, None, now))
+        Some(Approvals::evaluate(&asked, &answers, None, now))
     }
 }
 
-/// Who approved, if all did who have to and policies do not refuse.
+/// Returns the approvals, if they are complete and the access policies permit the binding.
 ///
 /// # Errors
-/// The state that it is in instead.
+/// The state of an object that is denied or waits.
 pub(super) fn settled(
     binding: &StoredBinding<'_>,
     asking: &Asking<'_>,
@@ -155,7 +158,7 @@ pub(super) fn settled(
     Ok(settled?)
 }
 
-/// What is put on record when it begins to wait for others.
+/// Creates the audit record of an object that begins to wait for approvals.
 pub(super) fn requested<K: Kind>(
     transient: &Transient<K>,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! The kinds of transient binding, and what the common rules see of one object.
+//! The kinds of transient binding, and the view of an object that the common rules read.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -21,32 +21,33 @@ use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
 use crate::validate::Violation;
 
-/// One kind of transient binding.
+/// A kind of transient binding.
 pub trait Kind: kinds::Rules {
-    /// Value of [`oz_api::labels::OWNER_KIND`] on its bindings. Two kinds of one name differ in it.
+    /// Value of [`oz_api::labels::OWNER_KIND`] on its bindings. It distinguishes two kinds with the same name.
     const MARK: &'static str;
-    /// Type of the condition that says whether the binding is in effect.
+    /// Type of the condition that reports whether the binding is in effect.
     const EFFECTIVE: &'static str;
-    /// Whether it is for the whole cluster.
+    /// Whether the binding is cluster-wide.
     const CLUSTER: bool;
-    /// What the paths of its fields begin with.
+    /// The prefix of the paths of its fields.
     const PREFIX: &'static str;
-    /// Whether an object is let in although its window never opens or is over already, as the
-    /// published controller had it.
+    /// Whether admission accepts an object with a window that never opens or has ended, as the published controller
+    /// did.
     const LENIENT: bool;
-    /// Whether it can wait for others to approve it. One that cannot is denied where a policy asks for that.
+    /// Whether an object can wait for approvals. An object that cannot is denied if an access policy requires
+    /// approvals.
     const APPROVABLE: bool;
 
-    /// What it asks for, or everything that is wrong with it.
+    /// Returns the validated terms of the object.
     ///
     /// # Errors
-    /// Every field that makes no sense.
+    /// All invalid fields.
     fn terms(&self) -> Result<Terms, Vec<Violation>>;
 
-    /// Its status.
+    /// Returns the status.
     fn status(&self) -> Option<&BindingStatus>;
 
-    /// What the common rules see of it.
+    /// Returns the view of the object that the common rules read.
     fn view(&self) -> Binding<'_> {
         Binding {
             api_version: Self::api_version(&()).into_owned(),
@@ -72,7 +73,7 @@ pub trait Kind: kinds::Rules {
 /// A stored binding of any kind.
 pub type StoredBinding<'a> = Stored<'a, Binding<'a>>;
 
-/// One object, of any kind.
+/// A transient binding of any kind.
 #[derive(Clone, Debug)]
 pub struct Binding<'a> {
     /// API group and version.
@@ -85,31 +86,31 @@ pub struct Binding<'a> {
     pub is_approvable: bool,
     /// Metadata.
     pub metadata: &'a ObjectMeta,
-    /// What is asked for.
+    /// The terms, or all invalid fields.
     pub terms: Result<Terms, Vec<Violation>>,
-    /// Digest of what the stamp must name.
+    /// The digest that the stamp must contain.
     pub spec_digest: String,
     /// Status.
     pub status: Option<&'a BindingStatus>,
 }
 
 impl Binding<'_> {
-    /// The namespace; `None` for the whole cluster.
+    /// Returns the namespace; `None` for a cluster-wide binding.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.metadata.namespace.as_deref()
     }
 
-    /// Who asked, if that is proven.
+    /// Returns the requester from the verified stamp.
     ///
     /// # Errors
-    /// Why it is not.
+    /// The reason why the stamp is missing or invalid.
     pub fn requester(&self, keys: &Keys) -> Result<Requester, StampError> {
         stamp::verify(keys, self.kind, self.metadata, &self.spec_digest)
     }
 
-    /// Whether it has to be looked at when this lock was made, changed or removed. One of which that cannot be told
-    /// is.
+    /// Checks whether a change of this lock requires a pass for the object. Without a valid stamp and valid terms it
+    /// does.
     #[must_use]
     pub fn is_concerned_by(&self, lock: &AccessLock, keys: &Keys) -> bool {
         if self.is_over() {
@@ -122,7 +123,7 @@ impl Binding<'_> {
         lock::is_about(lock, &access)
     }
 
-    /// Whether its status says that it is over.
+    /// Checks whether the status reports the end of the object.
     pub(super) fn is_over(&self) -> bool {
         self.status.is_some_and(|status| status.phase.is_terminal())
     }
@@ -164,7 +165,7 @@ impl Binding<'_> {
 }
 
 impl StoredBinding<'_> {
-    /// What marks its binding.
+    /// Returns the labels that mark the binding.
     pub(crate) fn marks(&self) -> Marks<'_> {
         Marks {
             kind: self.mark,
@@ -172,22 +173,22 @@ impl StoredBinding<'_> {
         }
     }
 
-    /// Looks for its binding, whatever the labels of that say.
+    /// Returns the step that reads the binding by its name, regardless of its labels.
     pub(super) fn look(&self) -> Step {
         let name = self.name();
         Step::Look(match self.namespace() {
-            Some(namespace) => Sought::named::<rbac::RoleBinding>(Some(namespace), name),
-            None => Sought::named::<rbac::ClusterRoleBinding>(None, name),
+            Some(namespace) => Sought::with_name::<rbac::RoleBinding>(Some(namespace), name),
+            None => Sought::with_name::<rbac::ClusterRoleBinding>(None, name),
         })
     }
 
-    /// Kind, namespace, name and UID, for records.
+    /// Returns kind, namespace, name and UID, for audit records.
     #[must_use]
     pub fn reference(&self) -> RequestRef {
         RequestRef::stored(self.kind, self.identity())
     }
 
-    /// The record of something that happened to it without a decision.
+    /// Creates an audit record about an event of an object without a decision.
     #[must_use]
     pub fn record(
         &self,
@@ -201,8 +202,8 @@ impl StoredBinding<'_> {
     }
 }
 
-/// Which rules an object that is created `now` breaks: whether what it says makes sense, and whether its
-/// window still opens, where that is asked for.
+/// Returns the rules that an object violates if it is created `now`: invalid fields, and, for kinds that are not
+/// lenient, a window that cannot open.
 pub(crate) fn violations<K: Kind>(object: &K, now: Timestamp) -> Vec<Violation> {
     match object.terms() {
         Err(violations) => violations,
@@ -210,23 +211,23 @@ pub(crate) fn violations<K: Kind>(object: &K, now: Timestamp) -> Vec<Violation> 
         Ok(terms) => {
             let field = format!("{}validUntil", K::PREFIX);
             let futile = terms.futile(now, now);
-            let futile = futile.map(|message| Violation::of(field, message));
+            let futile = futile.map(|message| Violation::new(field, message));
             futile.into_iter().collect()
         }
     }
 }
 
-/// The controller of one kind of transient binding.
+/// The controller of a kind of transient binding.
 pub struct Transient<K> {
-    /// Opens stamps, seals and opens grants.
+    /// Keys that verify stamps, and seal and open grants.
     pub keys: Keys,
-    /// What may be bound.
+    /// The limits of the administrator.
     pub policy: Arc<Policy>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Transient<K> {
-    /// A controller that binds by this policy.
+    /// Creates a controller with these limits.
     #[must_use]
     pub fn new(keys: Keys, policy: Arc<Policy>) -> Self {
         Self {

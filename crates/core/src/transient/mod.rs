@@ -1,9 +1,8 @@
 //! Transient bindings: rights that exist only inside their window, `[validFrom, validUntil)`.
 //!
-//! One plan serves four kinds: the two of our own group and the two as they were published. A kind
-//! says in [`Kind`] what is its own; what an object asks for is a [`Terms`], where it stands is
-//! found by `assess`, and what follows by the [`Controller`](crate::controller::Controller)
-//! that [`Transient`] is.
+//! One plan serves four kinds: the two kinds of oz and the two as they were published. A kind implements [`Kind`] for
+//! its differences; [`Terms`] are the validated spec of an object, `assess` finds its state, and [`Transient`] is the
+//! [`Controller`](crate::controller::Controller) of all four.
 
 mod assess;
 mod danger;
@@ -39,8 +38,9 @@ pub(crate) use terms::Spec;
 pub use terms::{Closes, Position, Terms};
 pub use waiting::WaitingWindow;
 
-/// The question whether a requester may bind a role themselves; `namespace` is `None` for the whole
-/// cluster. It is Kubernetes' own right, verb `bind` on the role.
+/// Creates the review of whether a requester may bind a role; `namespace` is `None` for the whole cluster. The right is
+/// the verb `bind` on the role
+/// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#restrictions-on-role-binding-creation-or-update>).
 #[must_use]
 pub fn may_bind(
     requester: &Requester,
@@ -50,7 +50,7 @@ pub fn may_bind(
     review(requester, on_role(namespace, role, "bind"))
 }
 
-/// A verb on a role.
+/// Returns the attributes of a verb on a role.
 #[must_use]
 pub fn on_role(namespace: Option<&str>, role: &RoleReference, verb: &str) -> ResourceAttributes {
     ResourceAttributes {
@@ -63,7 +63,7 @@ pub fn on_role(namespace: Option<&str>, role: &RoleReference, verb: &str) -> Res
     }
 }
 
-/// The question whether somebody has this right.
+/// Creates the review of whether a requester has this right.
 #[must_use]
 pub fn review(requester: &Requester, right: ResourceAttributes) -> SubjectAccessReview {
     SubjectAccessReview {

@@ -1,7 +1,6 @@
-//! What a state asks for. To make a binding: the record, then the binding, which carries the sealed
-//! decision. To end it: the binding, then the record, then the status; if the status does not know
-//! yet that the binding was made, its subjects go first and the binding in a second pass, so that at
-//! every instant something remembers that the window was used.
+//! The plan for each state. A binding is created after the audit record, and carries the sealed decision. It ends in
+//! the order binding, audit record, status. If the status does not report the binding yet, the subjects are removed in
+//! a first pass and the binding in a second, so that at every instant an object shows that the window was used.
 
 use jiff::Timestamp;
 use oz_api::{BindingStatus, EndReason, IdentityError, Uid, labels};
@@ -114,7 +113,8 @@ impl<K: Kind> Controller for Transient<K> {
         sealed.or_else(|| object.as_ref()?.status?.remembers_until())
     }
 
-    /// The object is gone, past its finalizer; its binding still knows what was decided.
+    /// Returns the plan for the binding of an object that is deleted, without its finalizer; the binding carries the
+    /// decision.
     fn orphaned(&self, now: Timestamp, object: Option<&K>, live: &[Live]) -> Plan {
         let last = object.and_then(|object| object.stored().ok());
         let decided = self.decided(last.as_ref(), live);
@@ -150,8 +150,8 @@ impl<K: Kind> Controller for Transient<K> {
 }
 
 impl<K: Kind> Transient<K> {
-    /// The decisions that objects carry which were made for this one, or, if it is not known, for the one
-    /// that they are marked with. Marks can be forged, the sealed decision cannot.
+    /// Returns the decisions of the objects that belong to this object, or, without it, to the object in their labels.
+    /// Labels can be forged, the sealed decision cannot.
     fn decided<'a>(
         &'a self,
         object: Option<&'a StoredBinding<'_>>,
@@ -170,7 +170,7 @@ impl<K: Kind> Transient<K> {
     fn activating(&self, now: Timestamp, grant: &Grant) -> Plan {
         let binding = match grant.binding(&self.keys) {
             Ok(binding) => binding,
-            Err(error) => return Plan::default().because(error.of("decision")),
+            Err(error) => return Plan::default().because(error.into_failure("decision")),
         };
         Plan::default()
             .then([Step::Record(grant.granted(now))])
@@ -215,8 +215,9 @@ impl<K: Kind> Transient<K> {
         }
     }
 
-    /// Whether the role is on the list still. One that is not can only be taken away: Kubernetes
-    /// lets nobody write a binding who may not bind its role. Nor could it be bound once more.
+    /// Checks whether the list still contains the role. A binding to another role can only be deleted: Kubernetes
+    /// denies writes of a binding to a user who may not bind its role
+    /// (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#restrictions-on-role-binding-creation-or-update>).
     fn may_still_be_bound(&self, binding: &StoredBinding<'_>) -> bool {
         let listed = |terms: &Terms| self.policy.roles.listed(&terms.role, binding.namespace());
         binding
@@ -256,8 +257,8 @@ impl<K: Kind> Transient<K> {
         }
     }
 
-    /// Nothing may be left of what is over; it stays itself, since whoever keeps manifests would
-    /// create it again, and with a duration that would be a new window.
+    /// Deletes the remaining objects of an ended object. The object itself stays: a user who applies its manifest again
+    /// would otherwise create it anew, and a duration would open a new window.
     fn over(&self, binding: &StoredBinding<'_>, live: &[Live]) -> Plan {
         let live = ours(&self.keys, binding, live);
         release(remove(binding.marks(), &live), binding)
@@ -280,7 +281,7 @@ fn unidentified(now: Timestamp, plan: Plan, error: IdentityError) -> Decision<As
     }
 }
 
-/// Takes our finalizer off an object that is being deleted.
+/// Removes the finalizer of oz from an object that is being deleted.
 fn release(plan: Plan, binding: &StoredBinding<'_>) -> Plan {
     let metadata = binding.metadata;
     let held = metadata.deletion_timestamp.is_some() && drift::has_finalizer(metadata, FINALIZER);

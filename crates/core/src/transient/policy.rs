@@ -1,5 +1,5 @@
-//! What the operator of a cluster allows: which roles, for how long. The webhook refuses by it and
-//! the operator checks it again, so both read the same configuration.
+//! The limits of the administrator for transient bindings: roles and durations. The webhook denies by them and the
+//! operator checks them again, with the same configuration.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +14,28 @@ use super::roles::{BindableRoles, Listed};
 use super::terms::Terms;
 use crate::controller::Failure;
 
-/// The reason of what is refused, or told, of a role by which more can be had than it says.
+/// Reason of a denial or warning about a role that can be used to escalate privileges.
 pub const ROLE_TOO_POWERFUL: &str = "RoleTooPowerful";
 
-/// The terms on which anything may be bound.
+/// The limits of all transient bindings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Which roles.
+    /// The roles that may be bound.
     pub roles: BindableRoles,
-    /// For how long at most.
+    /// The maximum length of a window.
     pub longest: SignedDuration,
-    /// For how long at most in single namespaces.
+    /// The maximum length of a window, by namespace.
     pub longest_in: BTreeMap<String, SignedDuration>,
-    /// How long after the creation of a binding its window opens at the latest.
+    /// The maximum time between the creation of a binding and the opening of its window.
     pub longest_lead: SignedDuration,
-    /// How many bindings of one user may wait for their windows to open; 0 for any number.
+    /// The maximum number of bindings of one user that wait for their windows to open; 0 for no limit.
     pub most_waiting: usize,
-    /// oz's own namespace, in which nothing may be bound.
+    /// The namespace of oz, where no role may be bound.
     pub own_namespace: String,
 }
 
 impl Policy {
-    /// The longest window of a binding in this namespace; `None` for the whole cluster.
+    /// Returns the maximum length of a window in this namespace; `None` for a cluster-wide binding.
     #[must_use]
     pub fn longest(&self, namespace: Option<&str>) -> SignedDuration {
         namespace
@@ -44,11 +44,10 @@ impl Policy {
             .unwrap_or(self.longest)
     }
 
-    /// Whether these terms may be asked for at all, whoever asks. All of it is known before
-    /// anything is read.
+    /// Checks whether the limits permit these terms, for any requester and without a read.
     ///
     /// # Errors
-    /// The reason, for people.
+    /// The reason of the denial, with a message for users.
     pub fn permits(
         &self,
         terms: &Terms,
@@ -71,10 +70,11 @@ impl Policy {
         Ok(listed)
     }
 
-    /// Whether a role may be bound in a namespace, or, with `None`, in the whole cluster; and how it is listed.
+    /// Checks whether a role may be bound in a namespace, or, with `None`, cluster-wide, and returns its entry in the
+    /// list.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason of the denial.
     pub fn permits_role(
         &self,
         role: &RoleReference,
@@ -82,9 +82,9 @@ impl Policy {
     ) -> Result<Listed, Failure> {
         if namespace == Some(self.own_namespace.as_str()) {
             return Err(Failure::invalid(
-                "OwnNamespace",
+                "ReservedNamespace",
                 format!(
-                    "nothing is bound in oz's own namespace {}; use another namespace",
+                    "nothing can be bound in oz's own namespace {}; use another namespace",
                     self.own_namespace
                 ),
             ));
@@ -101,14 +101,15 @@ impl Policy {
         if self.roles.is_empty() {
             return format!("{what}: no role can, see transient.bindableRoles");
         }
-        format!("{what}: the roles that can are {}", self.roles)
+        format!("{what}: the bindable roles are {}", self.roles)
     }
 
-    /// Whether a role that stands on the list like this may be bound with this content, in this namespace or
-    /// in the whole cluster. If it is bound although it can be used to get more than it says, that is to be told.
+    /// Checks whether a role with this entry in the list may be bound with these rules, in this namespace or, with
+    /// `None`, cluster-wide. Returns a warning about a role that can be used to escalate privileges and is bound
+    /// nevertheless.
     ///
     /// # Errors
-    /// The reason, for people.
+    /// The reason of the denial, with a message for users.
     pub fn permits_content(
         role: &RoleReference,
         listed: Listed,
@@ -123,19 +124,17 @@ impl Policy {
             return Ok(None);
         };
         let what = format!(
-            "{} {} can be used to get more than it says, or to keep it ({danger})",
+            "{} {} can be used to extend its own rights, or to keep them ({danger})",
             role.kind, role.name
         );
         if listed == Listed::ByName {
             return Ok(Some(format!(
-                "{what}; what is done with it inside the window does not end with the window"
+                "{what}; its effects inside the window do not end with the window"
             )));
         }
         Err(Failure::invalid(
             ROLE_TOO_POWERFUL,
-            format!(
-                "{what}; it is bound through oz only if transient.bindableRoles names it in full"
-            ),
+            format!("{what}; oz binds it only if transient.bindableRoles names it in full"),
         ))
     }
 }

@@ -1,29 +1,29 @@
-//! The privileged kinds: whose objects hand out rights, run as somebody else, or decide over what belongs to others. One
-//! list decides in both places. A role that permits writing such objects is not bound for a time by a pattern, see
-//! [`danger`](super::danger()); and a child of a composite that is such an object is written and deleted only if each
-//! author of its parent may do that, see `oz_composites::rights`.
+//! The privileged kinds: their objects give rights, run as other accounts, or decide about the objects of other users.
+//! The list has two uses. A role with a right to write such objects cannot be bound by a pattern of the list of
+//! bindable roles, see [`danger`](super::danger()); and a child of a composite that is such an object is written and
+//! deleted only if each author of its parent may do that, see `oz_composites::rights`.
 
 use kube::core::{ApiResource, DynamicObject};
 use oz_api::{GROUP, RBAC_GROUP, composite, example_com};
 
-/// Verbs by which an object comes to say something else.
+/// Verbs that change the content of an object.
 const CHANGES: &[&str] = &["create", "update", "patch"];
-/// Verbs by which an object comes to say something else, or nothing at all.
+/// Verbs that change or delete an object.
 const WRITES: &[&str] = &["create", "update", "patch", "delete", "deletecollection"];
-/// Whatever the verb.
+/// All verbs.
 const ANY: &[&str] = &[];
 
-/// The namespace whose ConfigMaps decide what the cluster's own components do.
+/// The namespace of the ConfigMaps that configure the components of the cluster.
 const SYSTEM: &str = "kube-system";
 
-/// Which objects of a kind are privileged.
+/// The privileged objects of a kind.
 #[derive(Clone, Copy)]
 enum Objects {
-    /// None: what is privileged is a subresource, or a verb that writes nothing.
+    /// No object: the privilege is a subresource, or a verb that does not write.
     None,
     /// All.
     All,
-    /// Those of which this holds.
+    /// The objects for which this function returns true.
     Those(fn(&DynamicObject) -> bool),
 }
 
@@ -33,14 +33,14 @@ pub struct Privileged {
     resources: &'static [&'static str],
     /// The verbs that are dangerous in a role.
     verbs: &'static [&'static str],
-    /// The only namespace where it is privileged; a role that is bound in the whole cluster reaches it.
+    /// The only namespace in which the objects are privileged. A role that is bound cluster-wide includes it.
     only_in: Option<&'static str>,
     objects: Objects,
-    /// Whether a deletion does nothing but take rights back.
+    /// Whether a deletion only revokes rights.
     deletion_revokes: bool,
 }
 
-/// Resources whose objects are not privileged themselves, or of a group that no composite writes.
+/// Creates an entry without privileged objects, or for a group that no composite writes.
 const fn resources(
     group: &'static str,
     resources: &'static [&'static str],
@@ -76,7 +76,7 @@ impl Privileged {
     }
 }
 
-/// The list.
+/// The privileged resources.
 pub(crate) const PRIVILEGED: &[Privileged] = &[
     // Other identities.
     resources("", &["secrets"], ANY)
@@ -208,7 +208,7 @@ pub enum Danger {
     #[error("it permits everything")]
     Everything,
     /// A rule has this wildcard.
-    #[error("a rule of it says {0:?}")]
+    #[error("a rule of it has {0:?}")]
     Wildcard(String),
     /// A rule permits this verb.
     #[error("a rule of it permits {0}")]
@@ -224,7 +224,8 @@ pub enum Danger {
 }
 
 impl Privileged {
-    /// What a rule of these, bound in this namespace or in the whole cluster, permits of it.
+    /// Returns the permission for this resource that a rule gives, if it is bound in this namespace or, with `None`,
+    /// cluster-wide.
     pub(super) fn permitted(
         &self,
         groups: &[String],
@@ -253,14 +254,14 @@ impl Privileged {
     }
 }
 
-/// Whether objects of a kind may be privileged.
+/// Checks whether a kind can have privileged objects.
 #[must_use]
 pub fn has_privileged(group: &str, plural: &str) -> bool {
     let mut all = PRIVILEGED.iter();
     all.any(|kind| kind.is_of(group, plural) && !matches!(kind.objects, Objects::None))
 }
 
-/// The entry of the list that an object is privileged by; `None` if it is not.
+/// Returns the entry of the list that makes an object privileged; `None` if there is none.
 #[must_use]
 pub fn privileged(resource: &ApiResource, object: &DynamicObject) -> Option<&'static Privileged> {
     let mut all = PRIVILEGED.iter();
@@ -278,14 +279,14 @@ pub fn privileged(resource: &ApiResource, object: &DynamicObject) -> Option<&'st
 }
 
 impl Privileged {
-    /// Whether a deletion does nothing but take rights back.
+    /// Checks whether a deletion only revokes rights.
     #[must_use]
     pub const fn is_revoked_by_deletion(&self) -> bool {
         self.deletion_revokes
     }
 }
 
-/// Whether a Secret is a token, which Kubernetes fills in or believes.
+/// Checks whether a Secret is a token of a service account, which Kubernetes fills in, or a bootstrap token.
 fn is_token(secret: &DynamicObject) -> bool {
     let types = [
         "kubernetes.io/service-account-token",
@@ -295,7 +296,7 @@ fn is_token(secret: &DynamicObject) -> bool {
     of.is_some_and(|of| types.contains(&of))
 }
 
-/// Whether what a workload runs has another service account than that which every namespace has.
+/// Checks whether the pods of a workload run as another service account than `default`.
 fn is_another_account(workload: &DynamicObject) -> bool {
     let paths = [
         "/spec",

@@ -1,4 +1,4 @@
-//! What the status says after a plan was carried out, as far as it went.
+//! The status after a plan was executed, completely or in part.
 
 use jiff::Timestamp;
 use oz_api::{BindingStatus, Phase, conditions};
@@ -12,13 +12,13 @@ use crate::controller::{Failure, FailureClass, Outcome};
 
 /// The binding exists, and its window is open.
 pub(super) const READY: &str = "Ready";
-/// Something else has the name.
+/// Another object has the name.
 pub(super) const NAME_CONFLICT: &str = "NameConflict";
 
-/// Whether the role gives no more than it says. There only if it does. Informs only.
+/// Whether the role cannot be used to escalate privileges. Set only if it can; for information.
 pub(super) const ROLE_HARMLESS: &str = "RoleHarmless";
 
-/// What the conditions say.
+/// The values of the conditions.
 struct Facts {
     ready: bool,
     effective: bool,
@@ -81,7 +81,7 @@ impl<K: Kind> Transient<K> {
             }
             State::Granted(_) | State::Grantable(_) | State::Waiting(_) => match failure {
                 Some(failure) => fact(failure.reason, failure.message.clone()),
-                None => fact("Waiting", "the binding is being made".to_owned()),
+                None => fact("Waiting", "the binding is being created".to_owned()),
             },
             State::Refused(phase, refusal) => {
                 if failure.is_none() {
@@ -127,8 +127,8 @@ fn describe(status: &mut BindingStatus, grant: &Grant) {
     status.binding_name = Some(grant.request.name.clone());
 }
 
-/// Each type is there once: what others wrote, such as the published controller's log of
-/// conditions, is not kept.
+/// Sets each type of condition once, and removes conditions of other clients, such as the log of the published
+/// controller.
 fn conditions_of<K: Kind>(
     status: &mut BindingStatus,
     binding: &StoredBinding<'_>,
@@ -178,8 +178,8 @@ fn conditions_of<K: Kind>(
     match conflict {
         Some(failure) => set(NAME_CONFLICT, true, failure.reason, failure.message.clone()),
         None if was_conflict => {
-            let message = "the name is not taken by anything else".to_owned();
-            set(NAME_CONFLICT, false, "NameFree", message);
+            let message = "the name is not in use".to_owned();
+            set(NAME_CONFLICT, false, "NameAvailable", message);
         }
         None => {}
     }

@@ -1,13 +1,12 @@
-//! Which roles may be bound through oz at all: the operator's list. An entry names one role, or ends
-//! in `*`; only a name on its own admits a role that could be used to get more than it says.
+//! The list of roles that may be bound through oz. An entry names one role, or ends in `*`; only the full name permits
+//! a role that could be used to escalate privileges.
 
 use std::fmt;
 use std::str::FromStr;
 
 use oz_api::{RoleKind, RoleReference};
 
-/// One entry of the list: `view` is a ClusterRole, `shop/deployer` a Role of namespace shop; both
-/// parts may end in `*`.
+/// An entry of the list: `view` is a ClusterRole, `shop/deployer` a Role of namespace shop; both parts may end in `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolePattern {
     /// Pattern for the namespace; `None` for a ClusterRole.
@@ -16,10 +15,10 @@ pub struct RolePattern {
     name: String,
 }
 
-/// Why a text is not an entry of the list.
+/// The reason why a text is not a valid entry of the list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no role: write NAME for a ClusterRole or NAMESPACE/NAME for a Role; `*` only at the end of either"
+    "{0:?} is not a role: write NAME for a ClusterRole or NAMESPACE/NAME for a Role; `*` only at the end of either"
 )]
 pub struct RolePatternError(String);
 
@@ -66,8 +65,8 @@ impl RolePattern {
         place && matches(&self.name, &role.name)
     }
 
-    /// Whether it names the role itself, in however many namespaces. A role may be named `*`, which
-    /// is no reason to take a pattern for its name.
+    /// Checks whether the entry is the full name of the role, in any number of namespaces. The name of a role can be
+    /// `*`, but the entry `*` is always a pattern.
     fn names(&self, role: &RoleReference) -> bool {
         !self.name.ends_with('*') && self.name == role.name
     }
@@ -80,29 +79,29 @@ fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// How a role stands on the list.
+/// The match of a role with the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// Not at all.
+    /// No entry matches.
     No,
-    /// By a pattern: it may be bound if nothing more can be got by it.
+    /// A pattern matches: the role may be bound if it cannot be used to escalate privileges.
     ByPattern,
-    /// By name: whatever it holds.
+    /// An entry names the role: it may be bound with any content.
     ByName,
 }
 
-/// The list.
+/// The list of bindable roles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BindableRoles(pub Vec<RolePattern>);
 
 impl BindableRoles {
-    /// Whether nothing can be bound.
+    /// Checks whether the list is empty, so that no role can be bound.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How a role stands on the list; `namespace` is that of the binding.
+    /// Returns the match of a role with the list; `namespace` is that of the binding.
     #[must_use]
     pub fn listed(&self, role: &RoleReference, namespace: Option<&str>) -> Listed {
         let mut listed = Listed::No;

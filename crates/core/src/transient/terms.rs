@@ -1,6 +1,5 @@
-//! What a transient binding asks for, read from whichever kind, and how an instant lies to its
-//! window. The window is half open: at `validFrom` the binding is in effect, at `validUntil` it is
-//! not any more.
+//! The terms of a transient binding of any kind, and the position of an instant relative to its window. The window is
+//! half-open: at `validFrom` the binding is in effect, at `validUntil` it is not.
 
 use std::fmt::Display;
 
@@ -14,46 +13,46 @@ use serde_json::Value;
 
 use crate::validate::{MAX_REASON, Violation};
 
-/// How long an object that says `duration` may wait for its binding, which something prevents,
-/// before it counts as over.
+/// The maximum time for which an object with `duration` waits for its binding, if something prevents it, before it has
+/// ended.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
-/// What is asked for, in values that make sense.
+/// The validated spec of a transient binding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Terms {
     /// The role.
     pub role: RoleReference,
-    /// Who is bound, in the order given.
+    /// The subjects of the binding, in the order of the spec.
     pub subjects: Vec<Subject>,
-    /// The first instant; `None` for the object's creation.
+    /// The first instant of the window; `None` for the creation of the object.
     pub from: Option<Timestamp>,
-    /// The end.
+    /// The end of the window.
     pub closes: Closes,
-    /// Why, in the requester's words.
+    /// The reason that the requester gave.
     pub reason: Option<String>,
 }
 
-/// How a window ends.
+/// The end of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Closes {
-    /// At this instant.
+    /// The window ends at this instant.
     At(Timestamp),
-    /// So long after the binding was made.
+    /// The window ends this duration after the creation of the binding.
     After(GoDuration),
 }
 
-/// How an instant lies to a window.
+/// The position of an instant relative to a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Before it: it opens at this instant.
+    /// The instant is before the window, which opens at this instant.
     Before(Timestamp),
-    /// Inside: it closes at this instant.
+    /// The instant is inside the window, which ends at this instant.
     Inside(Timestamp),
-    /// At its end or after.
+    /// The instant is the end of the window, or later.
     After,
 }
 
-/// A spec of our own kinds.
+/// A spec of the kinds of oz.
 pub(crate) struct Spec<'a> {
     pub(crate) role: &'a RoleReference,
     pub(crate) subjects: &'a [BindingSubject],
@@ -64,7 +63,7 @@ pub(crate) struct Spec<'a> {
 }
 
 impl Terms {
-    /// Reads a spec; `cluster` says that there is no namespace.
+    /// Reads a spec; `cluster` means a cluster-scoped kind.
     pub(crate) fn of_spec(spec: &Spec<'_>, cluster: bool) -> Result<Self, Vec<Violation>> {
         let mut found = Vec::new();
         let mut read = |field: &str, text: Option<&str>| {
@@ -88,7 +87,7 @@ impl Terms {
         });
         if spec.valid_until.is_some() == spec.duration.is_some() {
             let message = "exactly one of validUntil and duration must be set";
-            found.push(Violation::of("spec", message));
+            found.push(Violation::new("spec", message));
         }
         role(&mut found, "spec.roleRef", spec.role, cluster);
         let subjects = subjects(&mut found, "spec.subjects", spec.subjects);
@@ -106,12 +105,12 @@ impl Terms {
         }
     }
 
-    /// Reads the published form. Both instants must be given: without them nothing was ever made.
+    /// Reads the published form. Both instants are required, as the published controller bound nothing without them.
     pub(crate) fn of_flat(flat: &Flat, cluster: bool) -> Result<Self, Vec<Violation>> {
         let mut found = Vec::new();
         let mut read = |field: &str, value: &Value| {
             let Some(text) = value.as_str() else {
-                found.push(Violation::of(field, "must be an instant in RFC 3339"));
+                found.push(Violation::new(field, "must be an instant in RFC 3339"));
                 return None;
             };
             check(&mut found, field, text, instant(text))
@@ -136,40 +135,39 @@ impl Terms {
         }
     }
 
-    /// What makes a window that never opens; the field is `validUntil`.
+    /// Returns the message for a window that never opens; the field is `validUntil`.
     #[must_use]
     pub fn never(&self) -> Option<&'static str> {
         match (self.from, self.closes) {
             (Some(from), Closes::At(until)) if until <= from => {
-                Some("must be later than validFrom: as it stands, the binding is never in effect")
+                Some("must be later than validFrom, or the binding is never in effect")
             }
             _ => None,
         }
     }
 
-    /// Why an object created at `created` would never be in effect from now on, if so; the field is
+    /// Returns the message for an object created at `created` that could not be in effect from `now` on; the field is
     /// `validUntil`.
     #[must_use]
     pub fn futile(&self, now: Timestamp, created: Timestamp) -> Option<&'static str> {
         let over = self.position(now, created) == Position::After;
-        self.never().or_else(|| {
-            over.then_some("must lie in the future: as it stands, the binding is never in effect")
-        })
+        self.never()
+            .or_else(|| over.then_some("must be in the future, or the binding is never in effect"))
     }
 
-    /// When the window opens for an object created at `created`.
+    /// Returns the instant at which the window of an object created at `created` opens.
     #[must_use]
     pub fn opens(&self, created: Timestamp) -> Timestamp {
         self.from.unwrap_or(created)
     }
 
-    /// The first instant from which something can be in effect.
+    /// Returns the first instant at which the binding of an object created at `created` can be in effect.
     #[must_use]
     pub fn due(&self, created: Timestamp) -> Timestamp {
         self.opens(created).max(created)
     }
 
-    /// How long the binding is in effect at most.
+    /// Returns the maximum duration of the binding.
     #[must_use]
     pub fn length(&self, created: Timestamp) -> SignedDuration {
         match self.closes {
@@ -178,7 +176,7 @@ impl Terms {
         }
     }
 
-    /// The instant after which an object that has no binding gets none any more.
+    /// Returns the instant after which an object without a binding gets none.
     #[must_use]
     pub fn gives_up(&self, created: Timestamp) -> Timestamp {
         match self.closes {
@@ -187,7 +185,7 @@ impl Terms {
         }
     }
 
-    /// How `now` lies to the window of an object that has no binding yet.
+    /// Returns the position of `now` relative to the window of an object without a binding.
     #[must_use]
     pub fn position(&self, now: Timestamp, created: Timestamp) -> Position {
         let opens = self.opens(created);
@@ -201,7 +199,7 @@ impl Terms {
         }
     }
 
-    /// The role, as a binding refers to it.
+    /// Returns the role as the reference of a binding.
     #[must_use]
     pub fn role_ref(&self) -> RoleRef {
         RoleRef {
@@ -231,13 +229,13 @@ fn parsed<T: serde::de::DeserializeOwned>(
     value: &Value,
 ) -> Option<T> {
     if value.is_null() {
-        found.push(Violation::of(field, "must be given, as in a RoleBinding"));
+        found.push(Violation::new(field, "must be given, as in a RoleBinding"));
         return None;
     }
     serde_json::from_value(value.clone())
         .map_err(|error| {
             let message = format!("must be as in a RoleBinding: {error}");
-            found.push(Violation::of(field, message));
+            found.push(Violation::new(field, message));
         })
         .ok()
 }
@@ -245,29 +243,31 @@ fn parsed<T: serde::de::DeserializeOwned>(
 fn role(found: &mut Vec<Violation>, field: &str, role: &RoleReference, cluster: bool) {
     if role.api_group != RBAC_GROUP {
         let message = format!("must be {RBAC_GROUP}");
-        found.push(Violation::of(format!("{field}.apiGroup"), message));
+        found.push(Violation::new(format!("{field}.apiGroup"), message));
     }
     if cluster && role.kind != RoleKind::ClusterRole {
-        found.push(Violation::of(
+        found.push(Violation::new(
             format!("{field}.kind"),
             "must be ClusterRole",
         ));
     }
     if !is_path_segment(&role.name) {
         let message = "must be the name of a role: not empty, not '.' or '..', without '/' and '%'";
-        found.push(Violation::of(format!("{field}.name"), message));
+        found.push(Violation::new(format!("{field}.name"), message));
     }
 }
 
-/// What RBAC takes as a name.
+/// Checks whether RBAC accepts the name of a role: a path segment
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#path-segment-names>).
 fn is_path_segment(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '%'])
 }
 
-/// Subjects as the API server stores them, so that what we ask for is what we read back.
+/// Returns the subjects with the defaults of the API server, so that a comparison with the stored binding shows no
+/// difference.
 fn subjects(found: &mut Vec<Violation>, field: &str, given: &[BindingSubject]) -> Vec<Subject> {
     if given.is_empty() {
-        found.push(Violation::of(field, "must name at least one subject"));
+        found.push(Violation::new(field, "must name at least one subject"));
     }
     let mut subjects = Vec::new();
     for (number, subject) in given.iter().enumerate() {
@@ -282,15 +282,15 @@ fn subjects(found: &mut Vec<Violation>, field: &str, given: &[BindingSubject]) -
             .is_some_and(|given| given != group)
         {
             let message = format!("must be {group:?} for a {}, or absent", subject.kind);
-            found.push(Violation::of(field("apiGroup"), message));
+            found.push(Violation::new(field("apiGroup"), message));
         }
         if subject.name.is_empty() {
-            found.push(Violation::of(field("name"), "must be given"));
+            found.push(Violation::new(field("name"), "must be given"));
         }
         let namespace = subject.namespace.as_deref().filter(|name| !name.is_empty());
         if (subject.kind == SubjectKind::ServiceAccount) != namespace.is_some() {
             let message = "a ServiceAccount needs its namespace; a User or Group has none";
-            found.push(Violation::of(field("namespace"), message));
+            found.push(Violation::new(field("namespace"), message));
         }
         subjects.push(Subject {
             api_group: (!group.is_empty()).then(|| group.to_owned()),
@@ -308,14 +308,14 @@ fn reason(found: &mut Vec<Violation>, reason: Option<&str>) {
     };
     if reason.len() > MAX_REASON {
         let message = format!("must be at most {MAX_REASON} bytes");
-        found.push(Violation::of("spec.reason", message));
+        found.push(Violation::new("spec.reason", message));
     }
     // It is read in terminals and logs.
     if reason
         .chars()
         .any(|next| next.is_control() && next != '\n' && next != '\t')
     {
-        found.push(Violation::of(
+        found.push(Violation::new(
             "spec.reason",
             "must not contain control characters",
         ));

@@ -11,19 +11,21 @@ use super::terms::Terms;
 use crate::controller::Failure;
 use crate::lifecycle::window::{after, has_come};
 
-/// How long after its creation a binding is counted once more: a watch may show older ones of the same second later.
+/// The delay after its creation at which a binding is counted again: a watch may show older bindings of the same second
+/// later.
 const COUNTED_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
-/// A binding whose window is still to open. Those that were created first are less.
+/// A binding with a window that has not opened yet. Earlier creations are less.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaitingWindow {
     created: Timestamp,
-    /// The order of those that were created within one second.
+    /// The order of bindings that were created within the same second.
     uid: String,
 }
 
 impl StoredBinding<'_> {
-    /// Returns its place among those that wait for their windows; `None` if its window is open, or it is over.
+    /// Returns the position of the binding among those that wait for their windows; `None` if its window is open or it
+    /// has ended.
     #[must_use]
     pub fn waiting(&self, now: Timestamp) -> Option<WaitingWindow> {
         let opens = self.terms.as_ref().ok()?.opens(self.created());
@@ -37,7 +39,7 @@ impl StoredBinding<'_> {
         })
     }
 
-    /// Returns when it is counted once more, if it still has to be.
+    /// Returns the instant at which the binding is counted again, if it still has to be.
     pub(super) fn counted_again(&self, now: Timestamp) -> Option<Timestamp> {
         let again = after(self.created(), COUNTED_AGAIN);
         (self.waiting(now).is_some() && !has_come(now, again)).then_some(again)
@@ -45,10 +47,10 @@ impl StoredBinding<'_> {
 }
 
 impl Policy {
-    /// Checks how far ahead the window of an object opens that was created at `created`.
+    /// Checks whether the window of an object that was created at `created` opens within the maximum lead.
     ///
     /// # Errors
-    /// What is allowed, and what to do.
+    /// The maximum, and the next step of the requester.
     pub fn permits_lead(&self, terms: &Terms, created: Timestamp) -> Result<(), Failure> {
         let opens = terms.opens(created);
         let latest = after(created, self.longest_lead);
@@ -66,10 +68,10 @@ impl Policy {
         ))
     }
 
-    /// Checks whether one more binding of a user may wait for its window beside so many older ones.
+    /// Checks whether another binding of a user may wait for its window, in addition to this number of older ones.
     ///
     /// # Errors
-    /// How many are allowed, and what to do.
+    /// The maximum, and the next step of the requester.
     pub fn permits_waiting(&self, user: &str, older: usize) -> Result<(), Failure> {
         if self.most_waiting == 0 || older < self.most_waiting {
             return Ok(());

@@ -37,10 +37,7 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
     if let Some(policy) = &config.command_policy {
         let field = "spec.accessConfig.commandPolicy";
         if policy.trim().is_empty() {
-            found.add(
-                field,
-                "must not be empty: leave it out to allow every command",
-            );
+            found.add(field, "must not be empty: omit it to allow every command");
         } else if let Err(excess) = bounded(policy) {
             found.add(field, excess.to_string());
         }
@@ -70,16 +67,16 @@ fn takes_a_gate(config: &AccessConfig, found: &mut Found) {
         .recording
         .is_some_and(|one| one.mode != RecordingMode::Off);
     if records && config.sessions != Sessions::Gate {
-        let message = "must be Off, or absent, unless spec.accessConfig.sessions is Gate: nothing else sees what \
-                       passes in a session";
+        let message = "must be Off, or absent, unless spec.accessConfig.sessions is Gate: only the \
+                       gate sees the data of a session";
         found.add("spec.accessConfig.recording.mode", message);
     }
     let debugs = config.operations.contains(&Operation::Debug);
     let requires = |one: RecordingConfig| one.mode == RecordingMode::Required;
     if debugs && config.recording.is_some_and(requires) {
-        let message = "must not be Required with the operation Debug: a container that is added to the pod runs its \
-                       command, whether or not somebody attaches to it, and no session records that; use Offered, or \
-                       another template for Debug";
+        let message = "must not be Required with the operation Debug: a debug container runs its \
+                       command even if no user attaches to it, and no session records that; use \
+                       BestEffort, or another template for Debug";
         found.add("spec.accessConfig.recording.mode", message);
     }
     let Some(moderation) = &config.moderation else {
@@ -87,19 +84,20 @@ fn takes_a_gate(config: &AccessConfig, found: &mut Found) {
     };
     let field = "spec.accessConfig.moderation";
     if config.sessions != Sessions::Gate {
-        let message = "must be left out unless spec.accessConfig.sessions is Gate: nothing else knows who watches";
+        let message = "must be omitted unless spec.accessConfig.sessions is Gate: only the gate \
+            has viewers";
         found.add(field, message);
     }
     if debugs {
-        let message = "must be left out with the operation Debug: a container that is added to the pod runs, whether \
-                       somebody watches or not";
+        let message = "must be omitted with the operation Debug: a debug container runs with and \
+                       without a viewer";
         found.add(field, message);
     }
     if !(1..=8).contains(&moderation.viewers) {
         found.add(&format!("{field}.viewers"), "must be between 1 and 8");
     }
     if moderation.groups.is_empty() {
-        let message = "must name at least one group: nobody could open a session";
+        let message = "must name at least one group: without a viewer no session can open";
         found.add(&format!("{field}.groups"), message);
     }
     for (index, group) in moderation.groups.iter().enumerate() {
@@ -128,13 +126,14 @@ fn principals(config: &AccessConfig, found: &mut Found) {
         if config.allowed_users.is_empty() {
             found.add(
                 "spec.accessConfig.allowedGroups",
-                "must name at least one group, unless allowedUsers names a user: nobody could use \
-                 the template",
+                "must name at least one group, unless allowedUsers names a user: otherwise no user \
+                 may use the template",
             );
         } else if config.bind == Bind::Groups {
             found.add(
                 "spec.accessConfig.bind",
-                "must be Requester as long as allowedGroups is empty: nobody would be bound",
+                "must be Requester as long as allowedGroups is empty: otherwise the binding has no \
+                    subject",
             );
         }
     }
@@ -178,7 +177,8 @@ fn idle(config: &AccessConfig, found: &mut Found) {
         found.check(field, text, Err::<(), _>(wrong));
     }
     if config.sessions != Sessions::Gate {
-        let wrong = "must be left out unless sessions is Gate: only the gate sees whether a session is used";
+        let wrong = "must be omitted unless sessions is Gate: only the gate detects whether a \
+            session is used";
         found.check(field, text, Err::<(), _>(wrong));
     }
 }

@@ -235,7 +235,7 @@ fn patch_value(field: &str, value: &Value, found: &mut Found) {
     if size > MAX_PATCH_VALUE {
         found.add(
             field,
-            format!("takes {size} bytes as JSON: {MAX_PATCH_VALUE} are enough"),
+            format!("takes {size} bytes as JSON: the maximum is {MAX_PATCH_VALUE}"),
         );
     }
     if is_deeper(value, MAX_PATCH_DEPTH) {
@@ -257,6 +257,7 @@ fn is_deeper(value: &Value, most: usize) -> bool {
 }
 
 /// Checks a JSON Pointer (RFC 6901) into a pod template.
+/// See <https://www.rfc-editor.org/rfc/rfc6901#section-3>.
 fn pointer(field: &str, pointer: &str, found: &mut Found) {
     let inside = ["/metadata", "/spec"].iter().any(|root| {
         pointer

@@ -34,7 +34,7 @@ pub(super) fn check_at(place: &str, config: &ApprovalConfig, found: &mut Found) 
     match config.rules.len() {
         0 => found.add(
             &field,
-            "must name at least one rule; leave approval out to need none",
+            "must name at least one rule; omit approval to require none",
         ),
         1..=MAX_RULES => {}
         _ => found.add(&field, format!("must be at most {MAX_RULES} rules")),
@@ -55,7 +55,7 @@ pub(super) fn check_at(place: &str, config: &ApprovalConfig, found: &mut Found) 
             }
         }
         if rule.groups.is_empty() && rule.users.is_empty() {
-            found.add(&field, "must name a group or a user: nobody could approve");
+            found.add(&field, "must name at least one group or user");
         }
         if !(1..=MAX_APPROVALS).contains(&rule.approvals) {
             let message = format!("must be from 1 to {MAX_APPROVALS}");
@@ -69,7 +69,8 @@ pub(super) fn check_at(place: &str, config: &ApprovalConfig, found: &mut Found) 
     {
         found.add(
             &format!("{field}[{index}]"),
-            "can never hold: each person counts for one rule, and the users that the rules name are too few",
+            "can never be met: each user counts for one rule, and the users that the rules name \
+                are too few",
         );
     }
 }
@@ -107,7 +108,7 @@ pub fn approval(metadata: &ObjectMeta, spec: &AccessRequestApprovalSpec) -> Vec<
     if spec.digest.trim().is_empty() {
         found.add(
             "spec.digest",
-            "must be what status.approval.digest of the request says",
+            "must be the value of status.approval.digest of the request",
         );
     }
     if let Some(reason) = &spec.reason {

@@ -26,7 +26,10 @@ pub(super) fn check(spec: &AccessReviewSpec, found: &mut Found) {
         ..AccessReviewSpec::default()
     };
     if *spec != alone {
-        found.add(FIELD, "must be all that the spec of an attestation has");
+        found.add(
+            FIELD,
+            "must be the only field of the spec of an attestation",
+        );
     }
     for (name, digest) in [
         ("entitlements", &attestation.entitlements),
@@ -42,7 +45,7 @@ pub(super) fn check(spec: &AccessReviewSpec, found: &mut Found) {
         let field = format!("{FIELD}.removals[{at}]");
         let entitlement = format!("{field}.entitlement");
         if removal.entitlement.trim().is_empty() {
-            found.add(&entitlement, "must say what is to be removed");
+            found.add(&entitlement, "must name the rights to be removed");
         }
         found.0.extend(readable(&entitlement, &removal.entitlement));
         plain(&format!("{field}.rationale"), &removal.rationale, found);
@@ -63,12 +66,11 @@ fn counts(attestation: &Attestation, found: &mut Found) {
         }
     }
     if kept.saturating_add(*removed) < 1 {
-        found.add(FIELD, "must decide about a line at least");
+        found.add(FIELD, "must decide about at least one line");
     }
     let named = usize::try_from(*removed).map_or(0, |removed| removed.min(MOST_REMOVALS));
     if removals.len() != named {
-        let message =
-            format!("must name {named} lines: those that are removed, up to {MOST_REMOVALS}");
+        let message = format!("must name {named} lines: the removed ones, up to {MOST_REMOVALS}");
         found.add(&format!("{FIELD}.removals"), message);
     }
 }

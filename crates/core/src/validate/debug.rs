@@ -12,7 +12,7 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) {
     let granted = config.operations.contains(&Operation::Debug);
     if granted && config.sessions != Sessions::Gate {
         let message =
-            "must be Gate with the operation Debug: nothing else sees which container is added";
+            "must be Gate with the operation Debug: only the gate checks the debug container";
         found.add("spec.accessConfig.sessions", message);
     }
     match &config.debug {
@@ -22,7 +22,7 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) {
             found.add(&format!("{FIELD}.images"), message);
         }
         Some(_) if !granted => {
-            let message = "must be left out unless spec.accessConfig.operations has Debug";
+            let message = "must be omitted unless spec.accessConfig.operations has Debug";
             found.add(FIELD, message);
         }
         _ => {}

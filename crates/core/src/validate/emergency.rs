@@ -17,21 +17,24 @@ const FIELD: &str = "spec.accessConfig.emergency";
 /// Adds the violations of the emergency settings of a template.
 pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
     let review = &config.review;
-    named(FIELD, &config.groups, &config.users, found);
+    check_subjects(FIELD, &config.groups, &config.users, found);
     let field = format!("{FIELD}.review");
-    named(&field, &review.groups, &review.users, found);
+    check_subjects(&field, &review.groups, &review.users, found);
     let reviewers = Reviewers::from(review);
     if reviewers_text(&reviewers).len() > MAX_REVIEWERS {
         let message = format!(
-            "names that take more than {MAX_REVIEWERS} bytes do not fit into the record of an emergency; \
-             name groups instead of users"
+            "names that take more than {MAX_REVIEWERS} bytes do not fit into the audit record of \
+             an emergency; name groups instead of users"
         );
         found.add(&field, message);
     }
     if let ([], [user]) = (review.groups.as_slice(), review.users.as_slice())
         && config.users.contains(user)
     {
-        let message = format!("{user} alone may review, and nobody could review theirs");
+        let message = format!(
+            "{user} is the only reviewer, and could not review their own \
+            emergencies"
+        );
         found.add(&format!("{field}.users"), message);
     }
     duration(
@@ -41,8 +44,8 @@ pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
         found,
     );
     duration(
-        &format!("{field}.within"),
-        &review.within,
+        &format!("{field}.deadline"),
+        &review.deadline,
         Some(MAX_WITHIN),
         found,
     );
@@ -57,7 +60,7 @@ pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
     }
 }
 
-fn named(field: &str, groups: &[String], users: &[String], found: &mut Found) {
+fn check_subjects(field: &str, groups: &[String], users: &[String], found: &mut Found) {
     for (list, names) in [("groups", groups), ("users", users)] {
         for (at, name) in names.iter().enumerate() {
             if name.trim().is_empty() {
@@ -66,7 +69,7 @@ fn named(field: &str, groups: &[String], users: &[String], found: &mut Found) {
         }
     }
     if groups.is_empty() && users.is_empty() {
-        found.add(field, "must name a group or a user: nobody could");
+        found.add(field, "must name at least one group or user");
     }
 }
 
@@ -93,10 +96,10 @@ pub fn review(spec: &AccessReviewSpec) -> Vec<Violation> {
     match (&spec.finding, &spec.reason) {
         (None, None) => {}
         (Some(_), Some(reason)) => plain("spec.reason", reason, &mut found),
-        (Some(_), None) => found.add("spec.reason", "must say why that was found"),
+        (Some(_), None) => found.add("spec.reason", "must state the reason for the finding"),
         (None, Some(_)) => found.add(
             "spec.finding",
-            "must be Justified, Unjustified or FollowUp where a reason is given",
+            "must be Justified, Unjustified or FollowUp if a reason is set",
         ),
     }
     found.0
@@ -114,7 +117,7 @@ mod tests {
             users: vec!["alice".into()],
             max_duration: "1h".into(),
             review: ReviewConfig {
-                within: "24h".into(),
+                deadline: "24h".into(),
                 groups: vec!["security".into()],
                 users: Vec::new(),
             },
@@ -167,12 +170,12 @@ mod tests {
                 Some("spec.accessConfig.emergency.maxDuration"),
             ),
             (
-                |it| it.review.within = "-1h".into(),
-                Some("spec.accessConfig.emergency.review.within"),
+                |it| it.review.deadline = "-1h".into(),
+                Some("spec.accessConfig.emergency.review.deadline"),
             ),
             (
-                |it| it.review.within = "721h".into(),
-                Some("spec.accessConfig.emergency.review.within"),
+                |it| it.review.deadline = "721h".into(),
+                Some("spec.accessConfig.emergency.review.deadline"),
             ),
             (
                 |it| it.open_reviews = 0,

@@ -33,10 +33,7 @@ pub fn lock(
     let mut found = Found::default();
     target(&spec.target, &mut found);
     if spec.reason.trim().is_empty() {
-        found.add(
-            "spec.reason",
-            "must be given: whoever is locked out is told why",
-        );
+        found.add("spec.reason", "must be set: locked users read it");
     }
     check_reason(&spec.reason, &mut found);
     if spec.reason.contains(is_unseen) {
@@ -47,7 +44,7 @@ pub fn lock(
     }
     let owned = metadata.owner_references.as_deref();
     if owned.is_some_and(|owners| !owners.is_empty()) {
-        let message = "must be empty: a lock goes when somebody removes it, and with nothing else";
+        let message = "must be empty: a lock is removed explicitly, and not with another object";
         found.add("metadata.ownerReferences", message);
     }
     found.0
@@ -63,7 +60,7 @@ fn target(target: &LockTarget, found: &mut Found) {
     if given.into_iter().filter(|given| *given).count() != 1 {
         found.add(
             "spec.target",
-            "must be exactly one of user, group, namespace and template; make a lock for each",
+            "must be exactly one of user, group, namespace and template; create a lock for each",
         );
     }
     for (field, name) in [
@@ -92,11 +89,14 @@ fn target(target: &LockTarget, found: &mut Found) {
 enum NotAName {
     #[error("must be from 1 to 512 bytes")]
     Length,
-    #[error("is no pattern: name one user or one group, letter by letter")]
+    #[error("must not be a pattern: name one user or one group exactly")]
     Pattern,
     #[error("must not begin or end with a blank, or contain control characters")]
     Blank,
-    #[error("must not contain letters that nobody sees, or that turn the direction of others")]
+    #[error(
+        "must not contain invisible characters, or characters that change the direction of \
+        text"
+    )]
     Unseen,
 }
 
@@ -121,13 +121,13 @@ fn until(text: &str, now: Timestamp, when: When, found: &mut Found) {
         return;
     };
     if when == When::Made && has_come(now, until) {
-        let message = "is over already; leave it out for a lock that holds until it is removed";
+        let message = "is in the past; remove it for a lock that holds until it is deleted";
         found.check(field, text, Err::<(), _>(message));
     }
     let latest = after(now, MAX_LOCK);
     if !has_come(latest, until) {
         let message =
-            "must be within ten years; leave it out for a lock that holds until it is removed";
+            "must be within ten years; remove it for a lock that holds until it is deleted";
         found.check(field, text, Err::<(), _>(message));
     }
 }

@@ -56,8 +56,8 @@ pub fn metadata(
         if size <= limit || size <= was {
             continue;
         }
-        let message = format!("comes to {size} {unit}: {limit} are enough; take some away");
-        found.push(Violation::of(field, message));
+        let message = format!("has {size} {unit}: the maximum is {limit}; remove some");
+        found.push(Violation::new(field, message));
     }
     found
 }

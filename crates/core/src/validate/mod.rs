@@ -10,7 +10,6 @@ mod debug;
 mod emergency;
 mod lock;
 mod metadata;
-mod name;
 mod policy;
 mod quantity;
 mod request;
@@ -28,7 +27,8 @@ pub use attestation::rationale;
 pub use emergency::review;
 pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
-pub use name::{FormError, dns_label, dns_subdomain};
+use oz_api::form as name;
+pub use oz_api::form::{FormError, dns_label, dns_subdomain};
 pub(crate) use policy::config as policy_rules;
 pub use policy::{policy, unsatisfiable};
 pub use quantity::{Amount, QuantityError};
@@ -64,7 +64,7 @@ pub enum Rule {
 
 impl Violation {
     /// Creates a violation of a whole field, or of its absence.
-    pub fn of(field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             field: field.into(),
             message: message.into(),
@@ -81,7 +81,7 @@ impl Violation {
     ) -> Self {
         Self {
             value: Some(value.into()),
-            ..Self::of(field, message)
+            ..Self::new(field, message)
         }
     }
 
@@ -143,7 +143,7 @@ struct Found(Vec<Violation>);
 impl Found {
     /// Adds a violation of a whole field, or of its absence.
     fn add(&mut self, field: &str, message: impl Into<String>) {
-        self.0.push(Violation::of(field, message));
+        self.0.push(Violation::new(field, message));
     }
 
     /// Returns the value of a check, or adds a violation with its error for this value.

@@ -20,7 +20,7 @@ const MAX_NAME: usize = 63;
 #[must_use]
 pub fn policy(metadata: &ObjectMeta, spec: &AccessPolicySpec) -> Vec<Violation> {
     let mut found = Found::default();
-    named(metadata, &mut found);
+    check_name(metadata, &mut found);
     expression("spec.match", &spec.r#match, &mut found);
     if let Some(zone) = &spec.time_zone {
         let letters = |letter: char| letter.is_ascii_alphanumeric() || "/_+-".contains(letter);
@@ -52,7 +52,7 @@ pub fn policy(metadata: &ObjectMeta, spec: &AccessPolicySpec) -> Vec<Violation> 
     }
     if *then == Default::default() {
         let message =
-            "must say something: deny, approval, requireReason, requireTicket or maxDuration";
+            "must have a rule: deny, approval, requireReason, requireTicket or maxDuration";
         found.add("spec.then", message);
     }
     found.0
@@ -69,7 +69,7 @@ pub(crate) fn config(rules: &PolicyApproval) -> ApprovalConfig {
     }
 }
 
-fn named(metadata: &ObjectMeta, found: &mut Found) {
+fn check_name(metadata: &ObjectMeta, found: &mut Found) {
     let names = [&metadata.name, &metadata.generate_name];
     let name = names.into_iter().flatten().find(|name| !name.is_empty());
     let Some(name) = name else {
@@ -90,7 +90,7 @@ fn message(text: &str, found: &mut Found) {
     if text.trim().is_empty() {
         found.add(
             field,
-            "must say why, and what to do instead: whoever asks reads it",
+            "must state the reason, and an alternative: the requester reads it",
         );
     }
     if text.len() > MAX_MESSAGE {
@@ -100,7 +100,7 @@ fn message(text: &str, found: &mut Found) {
     if text.chars().any(hidden) {
         found.add(
             field,
-            "must not contain control characters, or characters that turn the direction of text",
+            "must not contain control characters, or characters that change the direction of text",
         );
     }
 }
@@ -112,9 +112,9 @@ pub fn unsatisfiable(access: &AccessConfig) -> Option<Violation> {
     let config = access.approval.as_ref()?;
     let field = |index: usize| format!("spec.accessConfig.approval.rules[{index}]");
     if let Some(index) = matching::unsatisfiable(&config.rules) {
-        let message = "can never hold: each person counts for one rule, and the users that the rules name \
-                       are too few";
-        return Some(Violation::of(field(index), message));
+        let message = "can never be met: each user counts for one rule, and the users that the \
+                       rules name are too few";
+        return Some(Violation::new(field(index), message));
     }
     // The requester counts for no rule. The members of groups are unknown, the named users are known.
     if !access.allowed_groups.is_empty() {
@@ -133,8 +133,8 @@ pub fn unsatisfiable(access: &AccessConfig) -> Option<Violation> {
         .collect();
     let (first, index) = stuck.first()?;
     let message = format!(
-        "can never hold for {first}, who may ask: nobody counts for their own request, and those who \
-         remain are too few"
+        "can never be met for {first}, an allowed user: requesters cannot approve their own \
+         requests, and the other users are too few"
     );
-    Some(Violation::of(field(*index), message))
+    Some(Violation::new(field(*index), message))
 }

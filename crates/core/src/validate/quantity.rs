@@ -1,4 +1,5 @@
 //! Kubernetes quantities as comparable numbers: `500m`, `2Gi`, `1e3`.
+//! See <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>.
 
 use std::str::FromStr;
 
@@ -49,7 +50,7 @@ impl FromStr for Amount {
         if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
             return Err(QuantityError);
         }
-        let scale = Scale::of(suffix)?;
+        let scale = Scale::parse(suffix)?;
         let magnitude = scale.apply(
             whole.trim_start_matches('0'),
             fraction.trim_end_matches('0'),
@@ -65,7 +66,7 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(suffix: &str) -> Result<Self, QuantityError> {
+    fn parse(suffix: &str) -> Result<Self, QuantityError> {
         let binary = |two| Ok(Self { two, ten: 0 });
         let decimal = |ten| Ok(Self { two: 0, ten });
         match suffix {

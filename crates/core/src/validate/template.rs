@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use oz_api::duration::GoDuration;
 use oz_api::{
-    AccessConfig, Bind, CrossVersionObjectReference, ExecAccessTemplate, Follow, OnTemplateChange,
-    Operation, PodAccessTemplate, Sessions, TargetApiVersion, TargetKind,
+    AccessConfig, Bind, CrossVersionObjectReference, ExecAccessTemplate, OnPodReplacement,
+    OnTemplateChange, Operation, PodAccessTemplate, Sessions, TargetApiVersion, TargetKind,
 };
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ pub struct ValidatedTemplate<T> {
     /// Whether a session must verifiably end with its grant.
     pub sessions: Sessions,
     /// The behaviour when the pod of a grant is replaced.
-    pub follow: Follow,
+    pub on_pod_replacement: OnPodReplacement,
     /// The effect of a change of the template on its grants.
     pub on_template_change: OnTemplateChange,
     /// Whether audit records keep arguments.
@@ -69,7 +69,7 @@ impl<T> ValidatedTemplate<T> {
             containers: config.containers.iter().cloned().collect(),
             command_policy: config.command_policy.clone(),
             sessions: config.sessions,
-            follow: config.follow,
+            on_pod_replacement: config.on_pod_replacement,
             on_template_change: config.on_template_change,
             record_arguments: config.record_arguments,
             require_reason: config.require_reason,
@@ -142,8 +142,8 @@ fn spec_size(spec: &impl Serialize, found: &mut Found) {
         found.add(
             "spec",
             format!(
-                "takes {size} bytes as JSON: {MAX_TEMPLATE_SPEC} are enough; move what is long into \
-                 a ConfigMap or into the image"
+                "takes {size} bytes as JSON: the maximum is {MAX_TEMPLATE_SPEC}; move long values \
+                 into a ConfigMap or into the image"
             ),
         );
     }
@@ -191,7 +191,7 @@ fn uncut_operations(config: &AccessConfig, found: &mut Found) {
                 Operation::Attach | Operation::PortForward => found.add(
                     "spec.accessConfig.sessions",
                     format!(
-                        "must be BestEffort with the operation {operation}, which cannot be cut"
+                        "must be BestEffort with the operation {operation}, which cannot be ended"
                     ),
                 ),
                 // Debug requires the gate, which another check reports.

@@ -20,11 +20,11 @@ pub fn readable(field: &str, text: &str) -> Vec<Violation> {
     let mut wrong = Vec::new();
     if text.len() > MAX_REASON {
         let message = format!("must be at most {MAX_REASON} bytes");
-        wrong.push(Violation::of(field, message));
+        wrong.push(Violation::new(field, message));
     }
     if text.chars().any(is_control) {
         let message = "must not contain control characters";
-        wrong.push(Violation::of(field, message));
+        wrong.push(Violation::new(field, message));
     }
     wrong
 }
@@ -38,7 +38,7 @@ fn is_control(next: char) -> bool {
 /// look like something else.
 pub(super) fn plain(field: &str, text: &str, found: &mut Found) {
     if text.trim().is_empty() {
-        found.add(field, "must say something");
+        found.add(field, "must not be empty");
     }
     undisguised(field, text, found);
 }
@@ -47,7 +47,7 @@ pub(super) fn plain(field: &str, text: &str, found: &mut Found) {
 pub(super) fn undisguised(field: &str, text: &str, found: &mut Found) {
     found.0.extend(readable(field, text));
     if text.chars().any(reorders) {
-        let message = "must not contain marks that change the direction of text";
+        let message = "must not contain characters that change the direction of text";
         found.add(field, message);
     }
 }
@@ -61,7 +61,8 @@ pub(super) fn expression(field: &str, text: &str, found: &mut Found) {
     } else if text.chars().any(is_deceptive) {
         found.add(
             field,
-            "must not contain characters that are not seen, or that turn the direction of text",
+            "must not contain invisible characters, or characters that change the direction of \
+                text",
         );
     }
 }

@@ -13,13 +13,13 @@ const MAX_COMPILED: usize = 256 * 1024;
 /// The reason why a text cannot be a change ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TicketError {
-    /// It is empty or too long.
+    /// The text is empty or too long.
     #[error("must be 1 to {MAX_TICKET} characters")]
     Length,
-    /// It has a letter that is not allowed.
+    /// The text has a character that is not allowed.
     #[error("must be printable ASCII without spaces")]
     Letters,
-    /// It would lead elsewhere in a URL.
+    /// The text would name another path in a URL.
     #[error("must have no part between slashes that is . or ..")]
     Dots,
 }
@@ -27,10 +27,10 @@ pub enum TicketError {
 /// The reason why a text is not a pattern of change tickets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It is empty or too long.
+    /// The text is empty or too long.
     #[error("must be 1 to {MAX_PATTERN} bytes")]
     Length,
-    /// It is not a regular expression, or costs too much; the reason in one line.
+    /// The text is not a regular expression, or costs too much; the reason in one line.
     #[error("must be a regular expression: {0}")]
     Expression(String),
 }

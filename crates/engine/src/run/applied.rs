@@ -12,19 +12,19 @@ use parking_lot::{Mutex, MutexGuard};
 /// The last desired states of the children of one kind, by UID. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Applied {
-    asked: Arc<Mutex<HashMap<String, Asked>>>,
+    asked: Arc<Mutex<HashMap<String, AppliedState>>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct AppliedState {
     desired: u64,
     /// The child's generation after the API server had applied the state; its resource version if
     /// its kind has no generations.
     stand: Option<String>,
 }
 
-impl Asked {
-    fn of(desired: &DynamicObject, live: &DynamicObject) -> Self {
+impl AppliedState {
+    fn new(desired: &DynamicObject, live: &DynamicObject) -> Self {
         let mut hasher = DefaultHasher::new();
         desired.data.to_string().hash(&mut hasher);
         let metadata = &live.metadata;
@@ -42,7 +42,7 @@ impl Applied {
     /// Records that `live` is the API server's response to `desired`.
     pub(crate) fn note(&self, desired: &DynamicObject, live: &DynamicObject) {
         if let Some(uid) = live.metadata.uid.clone() {
-            self.asked().insert(uid, Asked::of(desired, live));
+            self.asked().insert(uid, AppliedState::new(desired, live));
         }
     }
 
@@ -52,7 +52,7 @@ impl Applied {
         let Some(uid) = &live.metadata.uid else {
             return false;
         };
-        self.asked().get(uid) == Some(&Asked::of(desired, live))
+        self.asked().get(uid) == Some(&AppliedState::new(desired, live))
     }
 
     /// Removes the state of a deleted child.
@@ -60,7 +60,7 @@ impl Applied {
         self.asked().remove(uid);
     }
 
-    fn asked(&self) -> MutexGuard<'_, HashMap<String, Asked>> {
+    fn asked(&self) -> MutexGuard<'_, HashMap<String, AppliedState>> {
         self.asked.lock()
     }
 }

@@ -224,7 +224,7 @@ where
 
     fn object(&self) -> Result<&K, Failure> {
         self.object
-            .ok_or_else(|| Failure::invalid("NoObject", "the object is gone already"))
+            .ok_or_else(|| Failure::invalid("NoObject", "the object does not exist any more"))
     }
 
     /// Changes the owners of a child that the plan knows.
@@ -260,8 +260,7 @@ where
         let belonging = &self.children.belonging;
         let key = child.key();
         if belonging.owner(&child.object.metadata) != Some(self.owner) {
-            let message =
-                format!("{key} does not say that it belongs to the object that it is for");
+            let message = format!("{key} has no mark of the object for which it is written");
             return Err(Failure::invalid("Unmarked", message));
         }
         // An object with another mark is changed only if the plan names its UID: it is not taken
@@ -322,10 +321,10 @@ where
             Some(owner) if is_oz && owner == self.owner => Ok(()),
             Some(owner) if is_oz => Err(Failure::conflict(format!(
                 "{key} exists already and belongs to the object with UID {owner}; it is created \
-                 here once that one is gone"
+                 here after the deletion of that object"
             ))),
             _ => Err(Failure::conflict(format!(
-                "{key} exists already and is not managed by oz; it is left alone. Delete or \
+                "{key} exists already and is not managed by oz; oz does not change it. Delete or \
                  rename it, or choose another name for this object"
             ))),
         }
@@ -335,14 +334,14 @@ where
         match labels::controller(&object.metadata) {
             Some(controller) if controller.uid == self.owner => Ok(()),
             Some(controller) => Err(Failure::conflict(format!(
-                "{key} exists already and is controlled by {} {}; it is created here once that one \
-                 is gone, under another name before",
+                "{key} exists already and is controlled by {} {}; it is created here after the \
+                 deletion of that object; rename this object to create it earlier",
                 controller.kind, controller.name
             ))),
             None => Err(Failure::conflict(format!(
-                "{key} exists already and is controlled by nobody; it is left alone. Delete or rename \
-                 it, or have it adopted: give it the labels that its parent selects, and the label {} with \
-                 the parent's UID",
+                "{key} exists already and has no controller; oz does not change it. Delete or \
+                 rename it, or have the parent adopt it: set the labels that the parent selects, \
+                 and the label {} with the parent's UID",
                 labels::CONTROLLER_UID
             ))),
         }

@@ -44,7 +44,7 @@ pub(crate) struct ChildStore {
 
 impl Children {
     /// Returns the children of one object, the oldest first, and the objects that it may adopt.
-    pub(crate) fn of(&self, owner: &str, adopts: Option<&Adopts>) -> Vec<Live> {
+    pub(crate) fn list_for_owner(&self, owner: &str, adopts: Option<&Adopts>) -> Vec<Live> {
         let mut found: Vec<(usize, Live)> = Vec::new();
         for (order, child) in self.kinds.iter().enumerate() {
             let resource = &child.kind.resource;
@@ -157,7 +157,7 @@ pub(crate) struct Adopts {
 
 impl Adopts {
     /// Returns the selection of objects without an owner that an object may adopt.
-    pub(crate) fn of<C: Controller>(controller: &C, object: &C::Object) -> Option<Self> {
+    pub(crate) fn from_object<C: Controller>(controller: &C, object: &C::Object) -> Option<Self> {
         let selector = controller.selects(object)?;
         // A selector that selects everything selects nothing: it would take over a namespace.
         (!selector.selects_all()).then(|| Self {

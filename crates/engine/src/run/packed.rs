@@ -45,10 +45,10 @@ impl Packed {
         let mut json = Bounded::default();
         serde_json::to_writer(&mut json, &object).ok()?;
         let json = String::from_utf8(json.0).ok()?;
-        Some(Self::of(&object, json))
+        Some(Self::from_object(&object, json))
     }
 
-    fn of(object: &DynamicObject, json: String) -> Self {
+    fn from_object(object: &DynamicObject, json: String) -> Self {
         let metadata = &object.metadata;
         Self {
             metadata: ObjectMeta {
@@ -71,7 +71,7 @@ impl Packed {
         read: |text| {
             let json = std::str::from_utf8(text).ok()?;
             let object = serde_json::from_str(json).ok()?;
-            Some(Self::of(&object, json.to_owned()))
+            Some(Self::from_object(&object, json.to_owned()))
         },
     };
 
@@ -90,7 +90,7 @@ impl Packed {
         };
         // The metadata was decoded from JSON.
         let json = serde_json::to_string(&object).unwrap_or_default();
-        Self::of(&object, json)
+        Self::from_object(&object, json)
     }
 
     /// Returns the UID of the owner of the object.

@@ -90,7 +90,7 @@ where
     /// Reconciles one object, in these steps:
     ///
     /// 1. **observe**: the object and its children come from stores, which contain the engine's own last writes,
-    ///    as does [`Observe::known`].
+    ///    as does [`Observe::facts`].
     /// 2. **decide**: [`Controller::decide`], for one instant. [`Observe::answer`] reads the data that it asks
     ///    for; a due decision asks nothing. For an object that is deleted, [`Controller::orphaned`] is called
     ///    instead.
@@ -113,7 +113,7 @@ where
             }
         }
         Passed::failed(Failure::transient(
-            "Unsettled",
+            "NotConverging",
             format!("gave up after {ATTEMPTS} attempts: child objects keep changing"),
         ))
     }
@@ -121,8 +121,9 @@ where
     /// Returns the children that the watch shows, and those that earlier attempts of this pass have
     /// found in addition.
     fn live(&self, uid: &str, object: Option<&C::Object>, found: &[Live]) -> Vec<Live> {
-        let adopts = object.and_then(|object| Adopts::of(self.controller.as_ref(), object));
-        let mut live = self.children.of(uid, adopts.as_ref());
+        let adopts =
+            object.and_then(|object| Adopts::from_object(self.controller.as_ref(), object));
+        let mut live = self.children.list_for_owner(uid, adopts.as_ref());
         for one in found {
             let is_there = |known: &Live| known.object.metadata.uid == one.object.metadata.uid;
             if !live.iter().any(is_there) {
@@ -158,7 +159,7 @@ where
             }
             Err(_) => {
                 let title = title(object.as_ref(), &self.kind);
-                let message = format!("observing {title} takes too long");
+                let message = format!("observing {title} timed out");
                 return Some(Passed::failed(Failure::transient(
                     "ObserveTimeout",
                     message,
@@ -215,7 +216,7 @@ where
         object: &C::Object,
         live: &[Live],
     ) -> Result<Decision<C::State>, Undecided> {
-        let mut facts = self.observe.known(object);
+        let mut facts = self.observe.facts(object);
         for _ in 0..QUESTIONS {
             let (question, until) = match self.controller.decide(now, object, &facts, live) {
                 Verdict::Decided(decision) => return Ok(decision),
@@ -309,14 +310,14 @@ where
             }
             if !self.objects.is_undecodable(uid) {
                 return Err(Failure::transient(
-                    "NotSeenYet",
-                    format!("{name} exists, but the watch has not shown it yet"),
+                    "CacheOutdated",
+                    format!("{name} exists, but the watch has not received it yet"),
                 ));
             }
             tracing::warn!(
                 controller = self.controller.name(),
                 name,
-                "ending what was made for an object that does not decode"
+                "deleting the children of an object that does not decode"
             );
         }
         Ok(())

@@ -107,7 +107,7 @@ where
                 () = sleep_until(deadline), if waits => {
                     tracing::warn!(
                         controller = self.controller.name(),
-                        "lists are missing: what was granted ends in time, and nothing is granted"
+                        "lists are missing: grants expire in time, and no access is granted"
                     );
                     self.waited.store(true, Ordering::Release);
                     self.start();
@@ -357,15 +357,15 @@ mod tests {
     use super::*;
     use crate::run::pass::Planned;
 
-    fn at(seconds: i64) -> Timestamp {
+    fn timestamp(seconds: i64) -> Timestamp {
         Timestamp::constant(seconds, 0)
     }
 
     fn passed(wake: Option<i64>, failure: Option<Failure>) -> Passed {
         Passed {
             planned: Some(Planned {
-                at: at(10),
-                wake: wake.map(at),
+                at: timestamp(10),
+                wake: wake.map(timestamp),
             }),
             failure,
         }
@@ -375,7 +375,7 @@ mod tests {
     fn successful_plan_is_requeued_at_its_wake_only() {
         for wake in [None, Some(11)] {
             let next = next(&passed(wake, None), 0, Lane::Ordinary);
-            assert_eq!(next.wake, Wake::At(wake.map(at)));
+            assert_eq!(next.wake, Wake::At(wake.map(timestamp)));
             assert_eq!((next.retry, next.failed), (None, false));
         }
     }
@@ -384,7 +384,7 @@ mod tests {
     fn a_failure_adds_a_retry_and_leaves_the_wake_alone() {
         let busy = Failure::transient("ServerBusy", "later");
         let next = next(&passed(Some(11), Some(busy)), 9, Lane::Ordinary);
-        assert_eq!(next.wake, Wake::At(Some(at(11))));
+        assert_eq!(next.wake, Wake::At(Some(timestamp(11))));
         assert_eq!(next.retry, Some(Duration::from_millis(25_600)));
     }
 

@@ -48,6 +48,7 @@ pub(crate) enum Deleted {
     /// The object does not exist any more.
     Gone,
     /// The object is terminating: finalizers or a grace period keep it.
+    /// See <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/#how-finalizers-work>.
     Ending(Box<DynamicObject>),
 }
 
@@ -223,7 +224,7 @@ impl Writer {
         match within(api.get_metadata_opt(name.as_str()), what).await? {
             Some(object) if object.metadata.uid == target.uid => Err(Failure::transient(
                 "Changed",
-                format!("{}: it changed meanwhile", what()),
+                format!("{}: the object changed in the meantime", what()),
             )),
             _ => Ok(Deleted::Gone),
         }
@@ -262,6 +263,7 @@ impl Writer {
     }
 
     /// Adds `owner` to the owners of an object, by server-side apply.
+    /// See <https://kubernetes.io/docs/reference/using-api/server-side-apply/>.
     pub(crate) async fn own<K>(
         &self,
         object: &K,

@@ -21,7 +21,7 @@ async fn the_scope_of_a_kind_is_what_the_api_server_says_it_is() -> Result<()> {
         assert_eq!(cluster_role.resource.plural, "clusterroles");
         let boxes = GroupVersionKind::gvk("test.wizardofoz.co", "v1", "Timebox");
         let boxes = Kind::discover(&client, &boxes).await?;
-        assert_eq!(boxes, Kind::of::<crate::timebox::Timebox>());
+        assert_eq!(boxes, Kind::from_type::<crate::timebox::Timebox>());
         let Err(unknown) = Kind::discover(&client, &rbac("Crown")).await else {
             bail!("there is no such kind");
         };

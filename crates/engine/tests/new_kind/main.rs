@@ -17,7 +17,7 @@ use oz_core::kinds::{Family, Kind, Role, Rules};
 use oz_core::lifecycle::window::Window;
 use oz_core::lifecycle::{self, End};
 use oz_core::validate::Violation;
-use oz_trail::{Action, Decision as Way, Record};
+use oz_trail::{Action, Decision as RecordDecision, Record};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -126,12 +126,16 @@ impl Controller for Freezes {
         let plan = match &state {
             State::Granted(window) => Plan::default().wake_at(window.until),
             State::Grantable(window) => Plan::default()
-                .then(record(Action::AccessGranted, Way::Allow, "Success"))
+                .then(record(
+                    Action::AccessGranted,
+                    RecordDecision::Allow,
+                    "Success",
+                ))
                 .then([Step::Apply(freeze.child())])
                 .wake_at(window.until),
             State::Ending(end, _) => Plan::default()
                 .then(live.iter().map(|live| Step::Delete(live.reference())))
-                .then(record(end.action(), Way::End, end.reason.into())),
+                .then(record(end.action(), RecordDecision::End, end.reason.into())),
             _ => Plan::default(),
         };
         Verdict::Decided(Decision { plan, state })

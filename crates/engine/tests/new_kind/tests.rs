@@ -44,7 +44,7 @@ fn freeze_lasts_until_expiry_unless_drift_is_detected() {
 
 #[tokio::test]
 async fn registry_hook_and_explanation_go_by_the_same() {
-    assert!(Entry::of::<Freeze>().is_called("frz"));
+    assert!(Entry::from_type::<Freeze>().is_called("frz"));
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1".parse().unwrap()));
     let manager = Manager::builder(client.unwrap(), "example").hook(hook());
     let manager = manager.endpoint(Endpoint::Url("https://127.0.0.1".to_owned()));

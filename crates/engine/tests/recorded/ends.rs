@@ -31,7 +31,7 @@ impl Port for Hangs {
 }
 
 /// Returns the same object for another box.
-fn of(number: usize, mut object: Value) -> Value {
+fn move_to_box(number: usize, mut object: Value) -> Value {
     let name = format!("b{number}");
     let metadata = &mut object["metadata"];
     let of_box = metadata["name"]
@@ -54,7 +54,9 @@ async fn every_access_is_taken_away_although_no_effect_ends() {
     const MANY: usize = 60;
     let mock = Mock::default();
     let all = |object: &dyn Fn() -> Value| -> Value {
-        (0..MANY).map(|number| of(number, object())).collect()
+        (0..MANY)
+            .map(|number| move_to_box(number, object()))
+            .collect()
     };
     mock.list(
         BOXES,

@@ -263,6 +263,6 @@ async fn lease_renewal_with_lost_response_is_repeated_at_once() {
     };
     let engine = mock.run_with(Timeboxes::default(), oz_audit::LogSink, leadership);
     let lost = engine.lost().await;
-    assert!(lost.contains("held by another"), "{lost}");
+    assert!(lost.contains("the holder is another"), "{lost}");
     mock.nothing_else();
 }

@@ -24,7 +24,7 @@ const PAST: &str = "2000-01-01T00:00:00Z";
 const FUTURE: &str = "2200-01-01T00:00:00Z";
 
 /// Returns the outer child of the box, with the expiry of the box.
-fn told(until: &str) -> Value {
+fn outer_until(until: &str) -> Value {
     let mut outer = outer(900);
     outer["metadata"]["annotations"][UNTIL] = json!(until);
     outer
@@ -58,7 +58,7 @@ async fn objects_that_cannot_be_listed_end_by_what_their_children_carry() {
     for code in [403, 404, 500] {
         let mock = Mock::default();
         mock.refused(BOXES, code);
-        mock.list(ALL_MAPS, json!([told(PAST)]));
+        mock.list(ALL_MAPS, json!([outer_until(PAST)]));
         mock.list(ALL_SECRETS, json!([inner(901)]));
         expect_deletion(&mock, INNER);
         expect_deletion(&mock, OUTER);
@@ -71,7 +71,7 @@ async fn unexpired_children_are_kept_while_parent_is_unknown() {
     let mock = Mock::default();
     mock.refused(BOXES, 500);
     mock.list(BOXES, json!([lasting(FUTURE)]));
-    mock.list(ALL_MAPS, json!([told(FUTURE)]));
+    mock.list(ALL_MAPS, json!([outer_until(FUTURE)]));
     mock.list(ALL_SECRETS, json!([inner(901)]));
     // A user may have deleted the box.
     mock.read(BOX, 500);
@@ -89,7 +89,7 @@ async fn unexpired_children_are_kept_while_parent_is_unknown() {
 async fn an_object_that_is_gone_ends_although_no_list_says_so() {
     let mock = Mock::default();
     mock.refused(BOXES, 500);
-    mock.list(ALL_MAPS, json!([told(FUTURE)]));
+    mock.list(ALL_MAPS, json!([outer_until(FUTURE)]));
     mock.list(ALL_SECRETS, json!([inner(901)]));
     mock.expect(Method::GET, BOX, |_| (404, status(404, "NotFound", "gone")));
     expect_deletion(&mock, INNER);
@@ -221,7 +221,7 @@ async fn a_watch_that_stalls_is_known_and_recovers() {
     let (_store, health, feed) = watched(&mock).await;
     complains(&health, None).await;
     // No data arrives, not even a bookmark.
-    complains(&health, Some("fails: the API server says nothing")).await;
+    complains(&health, Some("fails: the API server sent nothing")).await;
     mock.break_watches(ALL_MAPS);
     mock.watched(ALL_MAPS).await;
     mock.show(ALL_MAPS, "BOOKMARK", &bookmark());
@@ -236,5 +236,5 @@ async fn a_feed_that_is_not_read_any_more_lags() {
     feed.abort();
     complains(&health, None).await;
     tokio::time::advance(Duration::from_secs(200)).await;
-    complains(&health, Some("lags: nothing heard for 2")).await;
+    complains(&health, Some("lags: no event for 2")).await;
 }

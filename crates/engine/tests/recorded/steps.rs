@@ -267,7 +267,7 @@ async fn a_name_that_belongs_to_another_object_by_now_counts_as_deleted() {
 async fn a_deletion_refused_for_another_reason_is_tried_again() {
     let mock = overdue();
     mock.expect(Method::DELETE, INNER, |_| {
-        (409, status(409, "Conflict", "changed meanwhile"))
+        (409, status(409, "Conflict", "changed in the meantime"))
     });
     mock.expect(Method::GET, INNER, |_| (200, inner(901)));
     mock.expect_status(json!({"phase": "Failed", "reason": "Changed"}));

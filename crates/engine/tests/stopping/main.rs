@@ -18,7 +18,9 @@ use kube::Client;
 use kube::api::PostParams;
 use oz_engine::{Controllers, Engine, Running, Setup, StartError};
 use oz_runtime::{Listen, Runtime, Selection};
-use oz_testkit::{CONDITION_TIMEOUT, TestNamespace, eventually, free_address, with_namespace};
+use oz_testkit::{
+    CONDITION_TIMEOUT, TestNamespace, eventually, free_address, resident_memory, with_namespace,
+};
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +35,7 @@ const ROUNDS: usize = 1_000;
 const WARM: usize = 200;
 /// The maximum growth of the process in all rounds after these, in bytes. A watch that remains takes
 /// some 50 KiB.
-const GROWTH: usize = 8 * 1024 * 1024;
+const GROWTH: u64 = 8 * 1024 * 1024;
 
 /// The lock of the test that counts: all tests share one API server and one process.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -97,7 +99,7 @@ async fn watches_are(admin: &Client, expected: &BTreeMap<String, u64>) -> Result
 }
 
 /// Returns the response of a probe of the engine.
-async fn shown(address: std::net::SocketAddr, path: &str) -> Result<String> {
+async fn fetch(address: std::net::SocketAddr, path: &str) -> Result<String> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: oz\r\nConnection: close\r\n\r\n");
@@ -108,11 +110,8 @@ async fn shown(address: std::net::SocketAddr, path: &str) -> Result<String> {
 }
 
 /// Returns the memory of this process, in bytes.
-fn resident() -> Result<usize> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next());
-    Ok(kib.context("no VmRSS")?.parse::<usize>()? * 1024)
+fn resident() -> Result<u64> {
+    Ok(resident_memory(std::process::id())? * 1024)
 }
 
 /// An engine without controllers over one namespace.
@@ -160,7 +159,7 @@ async fn controllers_that_come_and_go_leave_nothing_behind() -> Result<()> {
         let (first, running) = start(&engine.controllers, "timebox-first")?;
         boxes.create(&PostParams::default(), &timebox("a")).await?;
         phase(&boxes, "a", "Open").await?;
-        let metrics = shown(engine.address, "/metrics").await?;
+        let metrics = fetch(engine.address, "/metrics").await?;
         for one in [
             r#"controller="timebox-first",verb="create""#,
             r#"oz_watch_age_seconds{kind="Timebox"}"#,
@@ -192,9 +191,9 @@ async fn controllers_that_come_and_go_leave_nothing_behind() -> Result<()> {
         assert!(now < warm + GROWTH, "from {warm} to {now} bytes");
 
         watches_are(&admin, &before).await?;
-        let ready = shown(engine.address, "/readyz").await?;
+        let ready = fetch(engine.address, "/readyz").await?;
         assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
-        let metrics = shown(engine.address, "/metrics").await?;
+        let metrics = fetch(engine.address, "/metrics").await?;
         for one in [r#"controller=""#, r#"kind=""#] {
             assert!(!metrics.contains(one), "{one} is in:\n{metrics}");
         }

@@ -39,9 +39,9 @@ use serde_json::json;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct TimeboxSpec {
-    /// When it ends, in RFC 3339; never if absent.
+    /// The end of the box, in RFC 3339; absent for none.
     pub until: Option<String>,
-    /// What is in it.
+    /// The content of the box.
     pub content: String,
     /// Milliseconds that observing it takes.
     pub slow: Option<u64>,
@@ -60,7 +60,7 @@ pub struct TimeboxStatus {
     pub phase: String,
     pub reason: Option<String>,
     pub children: usize,
-    /// What the port answered.
+    /// The response of the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -362,7 +362,7 @@ impl Observe<Timeboxes> for ObserveTimeboxes {
             })
     }
 
-    fn known(&self, object: &Timebox) -> Option<bool> {
+    fn facts(&self, object: &Timebox) -> Option<bool> {
         let namespace = object.namespace();
         let taken = self.taken.get(namespace.as_deref(), &object.name_any());
         taken.map(|_| false)

@@ -71,7 +71,7 @@ impl Plan {
     /// # Errors
     /// When the session must be recorded and cannot be; and when recordings of the user take their whole share of the
     /// spool: a user who fills it does not continue unrecorded.
-    pub(crate) async fn of(
+    pub(crate) async fn decide(
         recordings: Option<&Recordings>,
         (grant, user): (&Grant, &Requester),
         way: &str,
@@ -86,7 +86,7 @@ impl Plan {
             recordings.room_for(user).await?;
         }
         let why = match recordings {
-            None => "the gate has nowhere to keep recordings (gate.recordings.url of the chart)"
+            None => "the gate has no storage for recordings (gate.recordings.url of the chart)"
                 .to_owned(),
             // The reasons that hold for every protocol come first: kubectl that is refused over WebSockets asks again
             // over SPDY, and shows the second refusal.
@@ -96,7 +96,7 @@ impl Plan {
                     return Ok(Self::Record(config));
                 }
                 Ok(()) => recordings.failure().take().unwrap_or_else(|| {
-                    "its protocol is none that is recorded; use kubectl 1.30 or newer, or ozctl"
+                    "its protocol cannot be recorded; use kubectl 1.30 or newer, or ozctl"
                         .to_owned()
                 }),
             },
@@ -105,8 +105,8 @@ impl Plan {
             return Ok(Self::Cannot(why));
         }
         let message = format!(
-            "template {} has every session recorded (spec.accessConfig.recording.mode: Required), and this one \
-             cannot be: {why}",
+            "template {} requires a recording of each session (spec.accessConfig.recording.mode: \
+             Required), and this session cannot be recorded: {why}",
             grant.template
         );
         Err(Refused::new(StatusCode::FORBIDDEN, "NotRecorded", message))
@@ -168,7 +168,7 @@ impl Recordings {
                 parts,
                 bytes,
                 ?oldest,
-                "not all recordings are stored; what is in the spool is taken up by the next process that has it"
+                "not all recordings are stored; the next process with this spool stores the rest"
             );
         }
     }
@@ -188,9 +188,7 @@ impl Recordings {
                 let header: oz_gating::recording::Header = serde_json::from_slice(&line).ok()?;
                 Some(header.oz)
             });
-            let message = format!(
-                "the recording of session {key} is as long as the gate was: it stopped in the middle"
-            );
+            let message = format!("the recording of session {key} ends where the gate stopped");
             let what = (&key, &head, recipients.as_slice());
             let mut record = recorded(clock.now(), what, "Interrupted", message);
             if let Some(about) = about {
@@ -204,7 +202,8 @@ impl Recordings {
             }
             on_record(trail, &record).await;
             if let Err(error) = self.spool.forget(&key).await {
-                tracing::warn!(session = %key, %error, "failed to forget a recording that is on record");
+                tracing::warn!(session = %key, %error, "failed to remove a recording that is in \
+                    the audit trail");
             }
         }
     }
@@ -214,7 +213,8 @@ impl Recordings {
 pub(crate) async fn on_record(trail: &impl Sink, record: &Record) {
     let mut pause = FIRST_PAUSE;
     while let Err(failure) = trail.record(record).await {
-        tracing::warn!(%failure, record = record.line(), "a recording is not on record yet");
+        tracing::warn!(%failure, record = record.line(), "the audit record of a recording is not \
+            written yet");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

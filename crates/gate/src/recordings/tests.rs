@@ -113,7 +113,7 @@ fn sent(
     let asked = asked.ok_or("NoUpgrade")?;
     let grant = grant();
     let user = (&grant, &grant.requester);
-    let plan = Plan::of(Some(recordings), user, path.rest.title(), Some(&asked));
+    let plan = Plan::decide(Some(recordings), user, path.rest.title(), Some(&asked));
     // The user's share has room, so the plan does not wait.
     let plan = plan.now_or_never().ok_or("Waits")?;
     let plan = plan.map_err(|refused| refused.reason)?;

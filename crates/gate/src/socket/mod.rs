@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
-use crate::message_room::{Held, MessageRoom, NoRoom};
+use crate::message_room::{MessageRoom, NoRoom, RoomReservation};
 use crate::relay::{BUFFER, Beside, Broken, CLOSE_TIMEOUT, Carried, FAREWELL_TIMEOUT};
 use crate::tape::normal_size;
 use crate::traffic::Word;
@@ -143,6 +143,7 @@ fn config() -> WebSocketConfig {
 }
 
 /// Sends a client the reason for the end of its session, and closes the connection.
+/// See <https://www.rfc-editor.org/rfc/rfc6455#section-5.5.1>.
 async fn take_leave<S: AsyncRead + AsyncWrite + Unpin>(
     client: &mut Writer<S>,
     why: &Refusal,
@@ -175,7 +176,7 @@ impl Carrier<'_> {
         self,
         mut from: Reader<C>,
         to: &mut Writer<U>,
-        held: &Held,
+        held: &RoomReservation,
     ) -> Result<(), Broken>
     where
         C: AsyncRead + AsyncWrite + Unpin,
@@ -401,8 +402,8 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(
         Error::Capacity(_) => Err(refused(
             TOO_LONG,
             format!(
-                "{side} sent a message of more than {MAX_MESSAGE} bytes, which is as long as one may be; send shorter \
-                 ones"
+                "{side} sent a message of more than {MAX_MESSAGE} bytes, which is the maximum; \
+                 send shorter messages"
             ),
         )),
         error => Err(malformed(side, &error)),
@@ -411,7 +412,8 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(
 
 fn malformed(side: &str, error: &dyn std::error::Error) -> Broken {
     let message = format!(
-        "{side} sent what is no message of a WebSocket ({error}), and nothing is passed on that the gate cannot read"
+        "{side} sent an invalid WebSocket message ({error}); the gate forwards only messages that \
+            it can read"
     );
     refused(MALFORMED, message)
 }
@@ -428,6 +430,7 @@ async fn write<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Waits for the end of a connection on which a close was read: the reply to the close is written during the wait.
+/// See <https://www.rfc-editor.org/rfc/rfc6455#section-7.1.1>.
 async fn drain<S: AsyncRead + AsyncWrite + Unpin>(from: &mut Reader<S>) {
     let rest = async { while let Some(Ok(_)) = from.next().await {} };
     let _ = timeout(CLOSE_TIMEOUT, rest).await;

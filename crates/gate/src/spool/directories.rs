@@ -39,7 +39,7 @@ impl Directories {
             .truncate(false)
             .open(path)?;
         lock.try_lock()
-            .map_err(|error| io::Error::other(format!("another process has it: {error}")))?;
+            .map_err(|error| io::Error::other(format!("another process uses it: {error}")))?;
         Ok(Self {
             root: root.to_owned(),
             disk,
@@ -49,7 +49,7 @@ impl Directories {
         })
     }
 
-    pub(super) fn of(&self, key: &SessionKey) -> PathBuf {
+    pub(super) fn path(&self, key: &SessionKey) -> PathBuf {
         let above = self.root.join(&key.namespace).join(&key.request);
         above.join(&key.session)
     }
@@ -58,7 +58,7 @@ impl Directories {
     pub(super) fn make(&self, directory: &Path) -> io::Result<()> {
         let _turn = self.turn.lock();
         if directory.try_exists()? {
-            let why = format!("{} is there already", directory.display());
+            let why = format!("{} exists already", directory.display());
             return Err(io::Error::new(ErrorKind::AlreadyExists, why));
         }
         self.disk.make(directory)
@@ -107,7 +107,8 @@ impl Directories {
                     match below.to_str().and_then(SessionKey::read) {
                         Some(key) if directory.is_dir() => sessions.push((key, directory)),
                         _ => {
-                            tracing::warn!(path = %directory.display(), "the spool has what is no session");
+                            tracing::warn!(path = %directory.display(), "the spool has an entry \
+                                that is not a session");
                         }
                     }
                 }

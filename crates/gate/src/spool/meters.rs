@@ -37,17 +37,19 @@ impl SpoolMeters {
         );
         registry.register(
             "spool_limit_bytes",
-            "How many of these there may be (gate.recordings.spool.mebibytes)",
+            "Maximum bytes of these recordings (gate.recordings.spool.mebibytes)",
             self.limit.clone(),
         );
         registry.register(
             "share_limit_bytes",
-            "How many of these one user has before their sessions are slowed down: an eighth",
+            "Bytes of these recordings of one user at which their sessions are slowed down: an \
+                eighth",
             self.share_limit.clone(),
         );
         registry.register(
             "shares_full",
-            "Users whose share of the spool is taken, whose sessions are slowed down until recordings are stored",
+            "Users whose recordings use their whole share of the spool, so that their sessions are \
+                slowed down",
             self.shares_full.clone(),
         );
         registry.register(
@@ -62,17 +64,19 @@ impl SpoolMeters {
         );
         registry.register(
             "upload_failures",
-            "Attempts to store a part that failed, by reason; each is repeated",
+            "Failed attempts to store a part, by reason; each is retried",
             self.failures.clone(),
         );
         registry.register(
-            "parts_different",
-            "Parts that are not stored, as something else is there by their name; they stay on the gate's disk",
+            "parts_conflicting",
+            "Parts that cannot be stored, since another object has their name; they stay on the \
+                gate's disk",
             self.different.clone(),
         );
         registry.register(
             "sessions_damaged",
-            "Sessions whose files on the gate's disk could not be taken up when it started; they stay there",
+            "Sessions whose files on the gate's disk could not be recovered at the start; they \
+                stay there",
             self.damaged.clone(),
         );
     }

@@ -86,7 +86,7 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Opens the directory, takes up the recordings that an earlier process left there, and starts storing them.
+    /// Opens the directory, continues the recordings that an earlier process left there, and starts storing them.
     ///
     /// # Errors
     /// When the directory cannot be used, or another process has it open.
@@ -138,7 +138,8 @@ impl Spool {
                     spool.usage.take_anyway(&share, size(&path));
                     tracing::error!(
                         session = %key, %error, path = %path.display(),
-                        "failed to take up a recording that an earlier process left; it stays where it is"
+                        "failed to recover a recording that an earlier process left; it stays in \
+                            the spool"
                     );
                 }
             }

@@ -42,7 +42,7 @@ pub(super) fn take_up(
     usage: &Usage,
     key: SessionKey,
 ) -> io::Result<Option<TakenUp>> {
-    let directory = directories.of(&key);
+    let directory = directories.path(&key);
     let mut found = find(&directory, &key)?;
     let Some(state) = State::read(&directory, &key)? else {
         if !found.sealed.is_empty() || !found.open.is_empty() {
@@ -149,7 +149,9 @@ fn find(directory: &Path, key: &SessionKey) -> io::Result<Found> {
                 )));
             }
         } else {
-            return Err(io::Error::other(format!("{name} is no file of ours")));
+            return Err(io::Error::other(format!(
+                "{name} is not a file of the spool"
+            )));
         }
     }
     Ok(found)

@@ -71,7 +71,7 @@ impl Session {
         (state, exists): (State, bool),
     ) -> Self {
         Self {
-            directory: directories.of(&key),
+            directory: directories.path(&key),
             key,
             directories: Arc::clone(directories),
             share,

@@ -114,7 +114,7 @@ impl Directories {
 }
 
 fn is_locked(error: &anyhow::Error) -> bool {
-    format!("{error:#}").contains("another process has it")
+    format!("{error:#}").contains("another process uses it")
 }
 
 fn key(name: &str) -> SessionKey {
@@ -136,7 +136,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// The known state of a session when the process is killed.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct SessionState {
     /// The lines that were certainly appended.
     appended: Vec<u8>,
     /// The lines that may have been appended as well.
@@ -147,7 +147,7 @@ struct Known {
     finishing: bool,
 }
 
-type World = BTreeMap<SessionKey, Known>;
+type World = BTreeMap<SessionKey, SessionState>;
 
 /// Records two sessions, one of which ends. Stops when the process is killed.
 async fn record(spool: &Arc<Spool>, world: &mut World) -> Result<(), SpoolError> {

@@ -205,8 +205,8 @@ impl Uploads {
                 tracing::error!(
                     part = part.sealed.name,
                     kept = %part.sealed.path.display(),
-                    "a part of a recording cannot be stored: something else is there by its name; see who wrote it, \
-                     and keep the gate's copy"
+                    "failed to store a part of a recording: another object has its name; find the \
+                     client that wrote it, and keep the gate's copy"
                 );
                 let mut queue = self.queue();
                 queue.entries.remove(&number);
@@ -222,10 +222,14 @@ impl Uploads {
             tracing::warn!(
                 part = part.sealed.name,
                 error = why,
-                "recordings are not stored; it is tried again"
+                "failed to store recordings; retrying"
             );
         } else {
-            tracing::debug!(part = part.sealed.name, error = why, "a part is not stored");
+            tracing::debug!(
+                part = part.sealed.name,
+                error = why,
+                "failed to store a part"
+            );
         }
         if let Some(entry) = queue.entries.get_mut(&number) {
             entry.due = Some(Instant::now() + backoff(entry.failures));
@@ -256,7 +260,7 @@ impl Uploads {
             Ok(None) => Err(Failure::Storage(StorageError::Unavailable {
                 what: "store",
                 name: name.to_owned(),
-                why: "something was there, and is no longer".to_owned(),
+                why: "the conflicting object does not exist any more".to_owned(),
             })),
             Err(error) => Err(Failure::Storage(error)),
         }

@@ -25,8 +25,8 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 /// The error of a spool without room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "failed to record: {used} of {limit} bytes are taken by recordings that wait to be stored; see whether \
-     gate.recordings.url can be reached, or raise gate.recordings.spool.mebibytes"
+    "failed to record: recordings that wait to be stored use {used} of {limit} bytes; check \
+     whether gate.recordings.url is reachable, or raise gate.recordings.spool.mebibytes"
 )]
 pub(crate) struct Full {
     /// The number of used bytes.
@@ -38,8 +38,8 @@ pub(crate) struct Full {
 /// The error of a share without room.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "recordings of {user} that wait to be stored take {used} of the {limit} bytes that one user has \
-     (an eighth of gate.recordings.spool.mebibytes); try again when some of them are stored"
+    "recordings of {user} that wait to be stored use {used} of the {limit} bytes of one user (an \
+     eighth of gate.recordings.spool.mebibytes); try again when some of them are stored"
 )]
 pub(crate) struct ShareFull {
     user: String,
@@ -245,8 +245,8 @@ impl Share {
                 user = self.user,
                 used = taken.used,
                 limit = self.limit,
-                "recordings of one user take their share of the spool; their sessions are slowed down until some are \
-                 stored"
+                "recordings of one user use their whole share of the spool; their sessions are \
+                 slowed down until some are stored"
             );
         }
         drop(taken);
@@ -318,9 +318,7 @@ mod tests {
         assert!(alice.is_full());
         let why = alice.room().unwrap_err().to_string();
         assert!(
-            why.starts_with(
-                "recordings of alice that wait to be stored take 800 of the 1024 bytes"
-            ),
+            why.starts_with("recordings of alice that wait to be stored use 800 of the 1024 bytes"),
             "{why}"
         );
     }

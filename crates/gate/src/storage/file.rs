@@ -26,7 +26,7 @@ impl Directory {
     pub(super) fn open(path: &str) -> anyhow::Result<Self> {
         let root = PathBuf::from(path);
         if !root.is_absolute() {
-            bail!("{path:?} is no absolute path: write file:///DIRECTORY");
+            bail!("{path:?} is not an absolute path: write file:///DIRECTORY");
         }
         let made = private().create(&root);
         made.with_context(|| format!("failed to make directory {}", root.display()))?;

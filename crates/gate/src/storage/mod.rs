@@ -64,7 +64,8 @@ pub(crate) enum StorageError {
     },
     /// The store denies the operation until an administrator changes the configuration of the store or of the gate.
     #[error(
-        "failed to {what} {name}: {why}; see what the credentials may do, and whether the bucket is the right one"
+        "failed to {what} {name}: {why}; check the permissions of the credentials, and the name of \
+            the bucket"
     )]
     Refused {
         /// The operation, as above.

@@ -1,5 +1,6 @@
 //! The lines of a recording in asciicast v2: a header and events, each as one line of JSON. The `oz` object of the
 //! header describes the session, and the position of a part in it.
+//! See <https://docs.asciinema.org/manual/asciicast/v2/>.
 
 use std::time::Duration;
 
@@ -119,16 +120,16 @@ pub enum PartError {
     #[error("it is empty")]
     Empty,
     /// The first line is not a header.
-    #[error("line 1 is no header of a recording by oz: {0}")]
+    #[error("line 1 is not the header of a recording of oz: {0}")]
     Header(serde_json::Error),
     /// The part has another version of the format.
-    #[error("it is asciicast v{0}, and only v2 is read")]
+    #[error("it is asciicast v{0}, and only v2 is supported")]
     Version(u8),
     /// The line of this number is too long.
     #[error("line {0} has over {MAX_LINE} bytes")]
     LineLength(usize),
     /// A line is not an event.
-    #[error("line {number} is no event: {error}")]
+    #[error("line {number} is not an event: {error}")]
     Event {
         /// Number of the line.
         number: usize,

@@ -87,7 +87,7 @@ impl Echo {
     }
 
     /// Adds output. Returns the input that is decided.
-    pub(super) fn shown(&mut self, at: Duration, text: &str) -> Vec<Typed> {
+    pub(super) fn add_output(&mut self, at: Duration, text: &str) -> Vec<Typed> {
         let mut decided = self.passed(at);
         let waits = !self.bursts.is_empty();
         for letter in text.chars() {

@@ -25,7 +25,7 @@ pub struct Recorded {
 impl Listing {
     /// Creates the listing of these parts.
     #[must_use]
-    pub fn of(parts: impl IntoIterator<Item = PartName>) -> Self {
+    pub fn from_parts(parts: impl IntoIterator<Item = PartName>) -> Self {
         let mut sessions: BTreeMap<_, Vec<PartName>> = BTreeMap::new();
         for part in parts {
             sessions.entry(part.session.clone()).or_default().push(part);

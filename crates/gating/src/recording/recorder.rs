@@ -127,7 +127,7 @@ impl Recorder {
             return self.typed(typed);
         }
         if echoes {
-            let typed = self.echo.shown(at, text);
+            let typed = self.echo.add_output(at, text);
             self.typed(typed);
         }
         let code = if stream == Stream::Stdin {

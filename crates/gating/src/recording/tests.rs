@@ -91,8 +91,8 @@ fn session_without_a_terminal_is_kept_whole_where_it_must_be_recorded() {
         ("Required", "", All),
         ("Required", r#", "nonInteractive": "Digest""#, Digest),
         ("Required", r#", "nonInteractive": "All""#, All),
-        ("Offered", "", Digest),
-        ("Offered", r#", "nonInteractive": "All""#, All),
+        ("BestEffort", "", Digest),
+        ("BestEffort", r#", "nonInteractive": "All""#, All),
         ("Off", "", Digest),
     ] {
         let config = format!(r#"{{"mode": "{mode}"{set}}}"#);

@@ -20,11 +20,11 @@ impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(part) => write!(formatter, "part {part} is missing"),
-            Self::Changed(Some(part)) => write!(formatter, "part {part} was changed or exchanged"),
-            Self::Changed(None) => write!(formatter, "a part was changed or exchanged"),
+            Self::Changed(Some(part)) => write!(formatter, "part {part} was changed or replaced"),
+            Self::Changed(None) => write!(formatter, "a part was changed or replaced"),
             Self::Surplus(part) => write!(
                 formatter,
-                "from part {part} on there is more than was recorded"
+                "after part {part} there is more than was recorded"
             ),
         }
     }

@@ -16,7 +16,7 @@ fn events(text: &str) -> Vec<Event> {
 }
 
 /// Returns the type, the summary and the fields of each event of a line.
-fn shown(text: &str) -> Vec<String> {
+fn describe(text: &str) -> Vec<String> {
     let shown = events(text).into_iter().map(|event| {
         let event = event.event;
         let fields = event.fields.iter();
@@ -111,7 +111,7 @@ fn each_form_is_found_out_by_its_line() {
         ),
     ];
     for (line, expected) in table {
-        assert_eq!(shown(line), expected, "{line}");
+        assert_eq!(describe(line), expected, "{line}");
     }
 }
 

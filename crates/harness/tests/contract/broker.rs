@@ -1,4 +1,4 @@
-//! A broker for tests: TLS on a port of this machine, answers as they are told, and what it was asked.
+//! A broker for tests: TLS on a local port, configured responses, and a list of all requests.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::world::{DEADLINE, eventually};
 
 /// A request, as the broker got it.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) line: String,
     pub(crate) token: String,
     pub(crate) body: String,
@@ -23,14 +23,14 @@ pub(crate) struct Asked {
 type Answers = dyn Fn(&str, usize) -> (u16, String) + Send + Sync;
 
 #[derive(Default)]
-struct Seen {
-    asked: Mutex<Vec<Asked>>,
+struct RequestLog {
+    asked: Mutex<Vec<ReceivedRequest>>,
     changed: Condvar,
 }
 
-impl Seen {
-    /// How many came with the same line before.
-    fn add(&self, one: Asked) -> usize {
+impl RequestLog {
+    /// Returns the number of earlier requests with the same line.
+    fn add(&self, one: ReceivedRequest) -> usize {
         let mut asked = self.asked.lock();
         let before = asked.iter().filter(|other| other.line == one.line);
         let before = before.count();
@@ -43,7 +43,7 @@ impl Seen {
 pub(crate) struct Broker {
     pub(crate) url: String,
     pub(crate) ca: String,
-    seen: Arc<Seen>,
+    seen: Arc<RequestLog>,
 }
 
 /// The usual answers: a prompt, and no content for reports.
@@ -76,7 +76,7 @@ impl Broker {
         let config = Arc::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
-        let seen = Arc::<Seen>::default();
+        let seen = Arc::<RequestLog>::default();
         let (counted, answers): (_, Arc<Answers>) = (Arc::clone(&seen), Arc::new(answers));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -93,7 +93,7 @@ impl Broker {
         }
     }
 
-    pub(crate) fn asked(&self, line: &str) -> Vec<Asked> {
+    pub(crate) fn asked(&self, line: &str) -> Vec<ReceivedRequest> {
         let asked = self.seen.asked.lock();
         asked
             .iter()
@@ -122,8 +122,9 @@ impl Broker {
     /// Waits until so many requests with this line came.
     pub(crate) fn wait(&self, line: &str, count: usize) {
         let mut asked = self.seen.asked.lock();
-        let too_few =
-            |asked: &mut Vec<Asked>| asked.iter().filter(|one| one.line == line).count() < count;
+        let too_few = |asked: &mut Vec<ReceivedRequest>| {
+            asked.iter().filter(|one| one.line == line).count() < count
+        };
         let changed = &self.seen.changed;
         let waited = changed.wait_while_for(&mut asked, too_few, DEADLINE);
         assert!(
@@ -140,7 +141,7 @@ impl Broker {
 fn serve(
     config: Arc<ServerConfig>,
     stream: &TcpStream,
-    seen: &Seen,
+    seen: &RequestLog,
     answers: &Answers,
 ) -> std::io::Result<()> {
     let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
@@ -162,7 +163,7 @@ fn serve(
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
     let line = line.trim().trim_end_matches(" HTTP/1.1").to_owned();
-    let before = seen.add(Asked {
+    let before = seen.add(ReceivedRequest {
         line: line.clone(),
         token,
         body: String::from_utf8_lossy(&body).into_owned(),

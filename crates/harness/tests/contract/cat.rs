@@ -39,10 +39,10 @@ fn link_pipe_or_folder_is_not_read_as_file() {
     );
     let table = [
         ("file-link", "is a link"),
-        ("folder-link/secret", "no folder of ours"),
-        ("folder/../folder/secret", "no plain path"),
-        ("folder", "no plain file"),
-        ("pipe", "no plain file"),
+        ("folder-link/secret", "not a directory of oz"),
+        ("folder/../folder/secret", "not a plain path"),
+        ("folder", "not a plain file"),
+        ("pipe", "not a plain file"),
         ("absent", "there is no file"),
         ("absent/secret", "there is no file"),
     ];

@@ -28,7 +28,7 @@ fn clear(world: &World) {
     }
 }
 
-/// The run goes on: its log and its reports are there, and its end.
+/// Asserts that the run continues: its log, its reports and its end.
 fn goes_on(world: &World, broker: &Broker, container: crate::world::Container) {
     world.say(r#"{"kind":"result","summary":"still here"}"#);
     broker.reported("still here");
@@ -115,19 +115,19 @@ fn a_raw_output_that_is_a_link_is_not_read() {
 #[test]
 fn a_result_that_is_no_plain_small_json_is_not_waited_for() {
     let cases: [(&str, Make); 6] = [
-        ("no plain file", pipe),
-        ("no plain file", |path| fs::create_dir(path).unwrap()),
+        ("not a plain file", pipe),
+        ("not a plain file", |path| fs::create_dir(path).unwrap()),
         ("more than", |path| {
             let file = fs::File::create(path).unwrap();
             file.set_len(1 << 40).unwrap();
         }),
-        ("no JSON object", |path| {
+        ("not a JSON object", |path| {
             fs::write(path, "[".repeat(200_000)).unwrap()
         }),
-        ("no JSON object", |path| {
+        ("not a JSON object", |path| {
             fs::write(path, b"{\"summary\":\"\xff").unwrap()
         }),
-        ("no JSON object", |path| fs::write(path, "").unwrap()),
+        ("not a JSON object", |path| fs::write(path, "").unwrap()),
     ];
     for (said, make) in cases {
         let world = World::new();
@@ -218,7 +218,7 @@ fn a_line_without_an_end_is_cut_and_the_next_one_is_whole() {
     assert!(raw > 5 * 1024 * 1024);
 }
 
-/// Of a disk that is full, all that the container sees is that a write fails in the middle.
+/// On a full disk, the container only observes that a write fails after a part of its data.
 #[test]
 fn a_full_disk_costs_the_transcript_and_not_the_log() {
     let mut world = World::new();
@@ -243,7 +243,7 @@ fn a_full_disk_costs_the_transcript_and_not_the_log() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Whatever is written, in whatever pieces.
+    /// For any output, in any pieces.
     #[test]
     fn log_and_transcript_are_the_same_byte_for_byte(
         pieces in prop::collection::vec(

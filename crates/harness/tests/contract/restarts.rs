@@ -1,4 +1,4 @@
-//! What fails beside the agent: this container, and the broker.
+//! Failures apart from the agent: of this container, and of the broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -110,5 +110,9 @@ fn a_broker_that_never_answers_does_not_keep_the_pod() {
     world.say(r#"{"kind":"result","summary":"done"}"#);
     container.end();
     assert_eq!(world.read("termination-log"), r#"{"summary":"done"}"#);
-    assert!(world.read("stderr").contains("has not got the last events"));
+    assert!(
+        world
+            .read("stderr")
+            .contains("has not received the last events")
+    );
 }

@@ -154,14 +154,14 @@ fn the_prompt_is_asked_for_until_the_broker_answers_with_the_token_as_it_is_then
 #[test]
 fn run_ends_with_reason_of_permanent_broker_refusal() {
     let world = World::new();
-    let refused = r#"{"code":"RunOver","message":"run team/hello is over"}"#;
+    let refused = r#"{"code":"RunEnded","message":"run team/hello is over"}"#;
     let broker = Broker::start(move |_, _| (403, refused.to_owned()));
     let status = world.start("runtime", &broker).wait();
     assert_eq!(status.code(), Some(1));
     assert!(!world.is_ready(&broker));
     for file in ["stderr", "termination-log"] {
         let said = world.read(file);
-        assert!(said.contains("RunOver: run team/hello is over"), "{said}");
+        assert!(said.contains("RunEnded: run team/hello is over"), "{said}");
     }
 }
 

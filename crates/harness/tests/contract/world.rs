@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::broker::Broker;
 
-/// How long a test waits for what has to come.
+/// The deadline of a wait in a test.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Waits until `check` gives something, and says what it saw last if it never does.
@@ -80,7 +80,7 @@ impl World {
         self.path("paddock/raw/out")
     }
 
-    /// What an agent does that writes `>> "$PADDOCK_RAW_PATH"`.
+    /// Writes a line as an agent does with `>> "$PADDOCK_RAW_PATH"`.
     pub(crate) fn say(&self, line: impl AsRef<[u8]>) {
         let mut file = OpenOptions::new().append(true).open(self.raw()).unwrap();
         file.write_all(line.as_ref()).unwrap();
@@ -115,7 +115,7 @@ impl World {
         command
     }
 
-    /// Starts the container; the log goes on where the one before ended.
+    /// Starts the container; it appends to the log of its predecessor.
     pub(crate) fn start(&self, verb: &str, broker: &Broker) -> Container {
         let log = |name: &str| -> File {
             let mut options = OpenOptions::new();
@@ -186,7 +186,7 @@ impl Container {
         status
     }
 
-    /// As the kubelet does when the agent ended.
+    /// Ends the container as the kubelet does after the end of the agent.
     pub(crate) fn end(self) {
         self.signal(Signal::TERM);
         let status = self.wait();

@@ -1,4 +1,4 @@
-//! The answers to the questions of a pass over one parent.
+//! The data that a pass over one parent requires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +97,7 @@ impl Parents {
         parent: &ObjectMeta,
         request: Value,
     ) -> Result<Vec<Rule>, Refused> {
-        if let Some(named) = self.related.named(parent) {
+        if let Some(named) = self.related.find_rules(parent) {
             return Ok(named);
         }
         let Some(call) = &self.composite.declared.customize else {
@@ -142,7 +142,7 @@ impl Observe<Composite> for Parents {
         OVERHEAD + (declared.sync.timeout.max(finalize) + customize) * 8
     }
 
-    fn known(&self, _: &DynamicObject) -> Facts {
+    fn facts(&self, _: &DynamicObject) -> Facts {
         Facts::default()
     }
 

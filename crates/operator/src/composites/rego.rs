@@ -55,7 +55,7 @@ struct Compiled {
 
 impl Policies {
     pub(crate) fn new(namespaces: &[String], feeds: &Feeds) -> Self {
-        let kind = Kind::of::<ConfigMap>();
+        let kind = Kind::from_type::<ConfigMap>();
         let bundles = namespaces.iter().map(|namespace| {
             let maps = feeds.store_in::<ConfigMap>(&kind, namespace, Selection::default());
             let version = Arc::new(AtomicU64::new(0));
@@ -182,7 +182,7 @@ impl Policies {
     fn bundle(&self, namespace: &str) -> Result<&Bundle, Failure> {
         self.bundles.get(namespace).ok_or_else(|| {
             let message =
-                format!("{namespace} is no namespace of policies (composites.policyNamespaces)");
+                format!("{namespace} is not a namespace of policies (composites.policyNamespaces)");
             Failure::invalid("PolicyMissing", message)
         })
     }

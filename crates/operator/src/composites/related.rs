@@ -34,11 +34,11 @@ pub(crate) struct RelatedObjects {
     parents: Store<DynamicObject>,
     /// The signal that reconciles a parent.
     changed: Signal,
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<RelatedState>>,
 }
 
 #[derive(Default)]
-struct Known {
+struct RelatedState {
     kinds: BTreeMap<KindName, Watched>,
     namespaces: Option<(Store<NamespaceLabels>, Subscription)>,
     /// The number of passes so far.
@@ -83,7 +83,7 @@ impl RelatedObjects {
     }
 
     /// Returns the last rules of a function for this parent, if the parent has not changed since.
-    pub(crate) fn named(&self, parent: &ObjectMeta) -> Option<Vec<Rule>> {
+    pub(crate) fn find_rules(&self, parent: &ObjectMeta) -> Option<Vec<Rule>> {
         let known = self.known.lock();
         let shown = known.parents.get(parent.uid.as_deref()?)?;
         let (generation, rules) = shown.named.as_ref()?;
@@ -109,7 +109,7 @@ impl RelatedObjects {
         self.forget_those_gone();
         let uid = Uid::from_metadata(parent)?.to_string();
         // Each change from here on reconciles the parent.
-        let shown = |known: &mut Known| {
+        let shown = |known: &mut RelatedState| {
             let shown = known.parents.entry(uid.clone()).or_default();
             shown.rules = rules.to_vec();
         };
@@ -125,8 +125,8 @@ impl RelatedObjects {
             count += objects.len();
             if count > MOST_OBJECTS {
                 let message = format!(
-                    "more than {MOST_OBJECTS} other objects would be shown with it; have the function name \
-                     fewer, by labels, names or namespace"
+                    "the request would contain more than {MOST_OBJECTS} related objects; have the \
+                     function select fewer, by labels, names or namespace"
                 );
                 return Err(Failure::invalid("TooManyRelated", message));
             }
@@ -173,7 +173,7 @@ impl RelatedObjects {
             .as_ref()
             .map(|(store, _)| store.clone());
         let store = known.unwrap_or_else(|| {
-            let (kind, keep) = (Kind::of::<Namespace>(), Keep::default());
+            let (kind, keep) = (Kind::from_type::<Namespace>(), Keep::default());
             let selection = Selection::default().metadata_only();
             let store = self
                 .feeds
@@ -239,7 +239,10 @@ impl RelatedObjects {
         };
         let mut known = self.known.lock();
         if known.kinds.len() >= MOST_KINDS {
-            let message = format!("other objects of more than {MOST_KINDS} kinds would be shown");
+            let message = format!(
+                "the request would contain related objects of more than \
+                {MOST_KINDS} kinds"
+            );
             return Err(Failure::invalid("TooManyRelated", message));
         }
         known.kinds.insert(name.clone(), watched.clone());
@@ -268,8 +271,8 @@ impl RelatedObjects {
         let listed = tokio::time::timeout(LIST_TIMEOUT, store.ready()).await;
         listed.map_err(|_| {
             let message = format!(
-                "{what}, which its function wants to see, are not listed within {LIST_TIMEOUT:?}; see \
-                 whether the composite's account may list and watch them"
+                "failed to list {what}, which the function requested, within {LIST_TIMEOUT:?}; \
+                 check whether the composite's account may list and watch them"
             );
             Failure::transient("RelatedUnknown", message)
         })

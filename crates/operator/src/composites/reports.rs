@@ -44,14 +44,14 @@ impl Port for ReportsPort {
         Box::pin(async move {
             let report: Report =
                 serde_json::from_value(effect.payload.clone()).map_err(|error| {
-                    let message = format!("failed to read what a parent told: {error}");
+                    let message = format!("failed to read a report of a parent: {error}");
                     Failure::invalid("PayloadInvalid", message)
                 })?;
             let uid = report.composite.clone().ok_or_else(|| {
-                let message = "failed to read what a parent told: it names no composite";
+                let message = "failed to read a report of a parent: it names no composite";
                 Failure::invalid("PayloadInvalid", message)
             })?;
-            if self.reports.told(&uid, &effect.key, report) {
+            if self.reports.store(&uid, &effect.key, report) {
                 self.reports.look_later(&uid, &self.told);
             }
             Ok(Value::Null)
@@ -79,7 +79,7 @@ impl Reports {
         let reports = told.get(composite).map_or(&none, |told| &told.reports);
         let children = children.iter();
         let children = children.map(|(parent, child)| (parent.as_str(), child.as_str()));
-        Tally::of(policy, parents, reports).checked(children, reports)
+        Tally::from_reports(policy, parents, reports).checked(children, reports)
     }
 
     /// Reconciles a composite when the number of its parents changes.
@@ -106,7 +106,7 @@ impl Reports {
     }
 
     /// Stores a report, and returns whether it differs from the previous one.
-    fn told(&self, composite: &str, parent: &str, report: Report) -> bool {
+    fn store(&self, composite: &str, parent: &str, report: Report) -> bool {
         let mut all = self.lock();
         let told = all.entry(composite.to_owned()).or_default();
         let before = told.reports.insert(parent.to_owned(), report.clone());

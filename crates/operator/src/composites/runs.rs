@@ -48,7 +48,7 @@ pub(crate) struct Runs {
     pub(crate) policies: Arc<Policies>,
     pub(crate) most: usize,
     /// The CompositeControllers with parents that adopt objects as with MetaController.
-    pub(crate) adopt_as_original: Vec<String>,
+    pub(crate) adopt_all_matching: Vec<String>,
     pub(crate) identities: Mutex<HashMap<Account, Identity>>,
     /// The signal that reconciles a composite after a report of its parents.
     pub(crate) told: Signal,
@@ -142,7 +142,7 @@ impl Runs {
         let run: Run = serde_json::from_value(effect.payload.clone()).map_err(|error| {
             Failure::invalid(
                 "PayloadInvalid",
-                format!("failed to read what is to run: {error}"),
+                format!("failed to list the composites to run: {error}"),
             )
         })?;
         let uid = effect.key.as_str();
@@ -182,7 +182,7 @@ impl Runs {
             name: composite.title(),
             declared: declared
                 .with_policies(&self.policies.namespaces())
-                .adopting(&self.adopt_as_original),
+                .adopting(&self.adopt_all_matching),
             family,
             observes_generation: run.observes_generation,
             keys: self.keys.clone(),
@@ -200,7 +200,7 @@ impl Runs {
     ) -> Result<One, Failure> {
         if self.running().len() >= self.most {
             let message = format!(
-                "{} composites run already, of at most {} (composites.max)",
+                "{} composites run already, the maximum is {} (composites.max)",
                 self.running().len(),
                 self.most
             );

@@ -65,7 +65,7 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
         SURVEY_TIMEOUT
     }
 
-    fn known(&self, _: &S) -> Option<Survey> {
+    fn facts(&self, _: &S) -> Option<Survey> {
         None
     }
 
@@ -163,7 +163,7 @@ async fn kinds(
     }
     if !has_status {
         let message = format!(
-            "{} has no status subresource, which its function's answer is written to",
+            "{} has no status subresource, which the function's response requires",
             declared.parent
         );
         missing = Some(Failure::invalid("StatusMissing", message));
@@ -221,7 +221,7 @@ async fn lacks(
             },
             ..SubjectAccessReview::default()
         };
-        let what = || format!("failed to find out what {account} may do");
+        let what = || format!("failed to check the rights of {account}");
         let parameters = PostParams::default();
         let answer = within(reviews.create(&parameters, &review), what).await;
         let answer = answer.map_err(oz_engine::of_call)?;

@@ -76,15 +76,15 @@ impl Webhooks {
         let answer = tokio::time::timeout(call.timeout, self.ask(call, request, now));
         let value = answer.await.unwrap_or_else(|_| {
             let timeout = call.timeout;
-            Err(failed(format!("it did not answer within {timeout:?}")))
+            Err(failed(format!("no response within {timeout:?}")))
         });
         let value = value.map_err(|mut refused: Refused| {
             refused.failure.message = format!("{}: {}", what(), refused.failure.message);
             refused
         })?;
         read(&value).map_err(|error| {
-            let message = format!("{}: its answer {error}", what());
-            Failure::invalid("AnswerInvalid", message).into()
+            let message = format!("{}: its response {error}", what());
+            Failure::invalid("ResponseInvalid", message).into()
         })
     }
 
@@ -96,10 +96,10 @@ impl Webhooks {
         let body = self.body(answer).await?;
         match status {
             StatusCode::OK => serde_json::from_slice(&body)
-                .map_err(|error| failed(format!("what it answers is not JSON: {error}"))),
+                .map_err(|error| failed(format!("the response is not JSON: {error}"))),
             StatusCode::TOO_MANY_REQUESTS => {
                 let until = retry_at(retry.as_ref(), now);
-                let message = format!("it asks to be left alone until {until}");
+                let message = format!("it requests a pause until {until}");
                 Err(Refused {
                     // Only this instant triggers the next try.
                     failure: Failure::invalid("HookBusy", message),
@@ -107,8 +107,10 @@ impl Webhooks {
                 })
             }
             status => {
-                let told: String = String::from_utf8_lossy(&body).chars().take(TOLD).collect();
-                Err(failed(format!("it answers {status}, not 200: {told:?}")))
+                let start: String = String::from_utf8_lossy(&body).chars().take(TOLD).collect();
+                Err(failed(format!(
+                    "the server responded {status}, not 200: {start:?}"
+                )))
             }
         }
     }
@@ -117,12 +119,12 @@ impl Webhooks {
         let invalid = |error: &dyn std::fmt::Display| {
             Refused::from(Failure::invalid(
                 "HookInvalid",
-                format!("no URL to ask: {error}"),
+                format!("the hook has no valid URL: {error}"),
             ))
         };
         let uri: Uri = url.parse().map_err(|error| invalid(&error))?;
         let authority = uri.authority().cloned();
-        let authority = authority.ok_or_else(|| invalid(&"it names no host"))?;
+        let authority = authority.ok_or_else(|| invalid(&"the URL of the hook names no host"))?;
         let host = authority.host().to_lowercase();
         let uri = match self.addresses.get(&host) {
             Some(address) => {
@@ -157,8 +159,8 @@ impl Webhooks {
                 continue;
             };
             if bytes.len() + data.len() > MAX_ANSWER {
-                let message = format!("its answer is longer than {MAX_ANSWER} bytes");
-                return Err(Failure::invalid("AnswerInvalid", message).into());
+                let message = format!("the response is longer than {MAX_ANSWER} bytes");
+                return Err(Failure::invalid("ResponseInvalid", message).into());
             }
             if turn.is_none() && bytes.len() + data.len() > SMALL_ANSWER {
                 turn = Arc::clone(&self.large).acquire_owned().await.ok();

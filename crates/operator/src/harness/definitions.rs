@@ -1,13 +1,17 @@
 //! The assembly of the controllers of templates and policies.
 
+use std::sync::Arc;
+
+use oz_core::access::seal::Keys;
 use oz_engine::Engine;
 use oz_runs::definitions::{ClusterTemplates, Policies, Templates};
 
-use super::policies::PolicyObjects;
+use super::policies::{Checked, PolicyObjects};
 use super::templates::{ClusterTemplateObjects, TemplateObjects};
 
-/// Adds the controllers of templates and policies, which write their status.
-pub(crate) fn definitions(engine: &mut Engine) {
+/// Adds the controllers of templates and policies, which write their status. `broker` is the user
+/// name of brokers.
+pub(crate) fn definitions(engine: &mut Engine, keys: &Keys, broker: &str) {
     let feeds = engine.runtime().feeds();
     let (templates, bases, policies) = (feeds.store(), feeds.store(), feeds.store());
     let objects = TemplateObjects {
@@ -19,5 +23,14 @@ pub(crate) fn definitions(engine: &mut Engine) {
         ClusterTemplates,
         ClusterTemplateObjects { templates: bases },
     );
-    engine.controller(Policies, PolicyObjects { policies });
+    let controller = Policies {
+        keys: keys.clone(),
+        broker: broker.to_owned(),
+    };
+    let objects = PolicyObjects {
+        policies,
+        broker: Arc::from(broker),
+        checked: Checked::default(),
+    };
+    engine.controller(controller, objects);
 }

@@ -60,8 +60,8 @@ impl Metrics {
         );
         registry.register_with_unit(
             "harnessrun_duration",
-            "From the start of a HarnessRun's pod to the run's end, by the phase that it ended in; runs whose pod never \
-             started are not in it",
+            "Time from the start of a HarnessRun's pod to the end of the run, by its final phase; \
+             without runs whose pod did not start",
             Unit::Seconds,
             metrics.run_durations.clone(),
         );
@@ -72,7 +72,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "workspace_seed_duration",
-            "From the first status of a Workspace with a seed to the end of its seeding",
+            "Time from the first status of a Workspace with a seed to the end of its seeding",
             Unit::Seconds,
             metrics.seed_durations.clone(),
         );

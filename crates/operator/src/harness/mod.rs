@@ -42,17 +42,21 @@ pub(crate) fn controllers(
         lean: Some(lean::run),
         ..Keep::default()
     };
-    let runs = feeds.store_of(&Kind::of::<HarnessRun>(), Selection::default(), &keep);
+    let runs = feeds.store_of(
+        &Kind::from_type::<HarnessRun>(),
+        Selection::default(),
+        &keep,
+    );
     let workspaces = feeds.store::<Workspace>();
     let certificates = feeds.store_in(
-        &Kind::of::<ConfigMap>(),
+        &Kind::from_type::<ConfigMap>(),
         namespace,
-        Selection::named(names::BROKER_CA),
+        Selection::with_name(names::BROKER_CA),
     );
     let services = feeds.store_in(
-        &Kind::of::<Service>(),
+        &Kind::from_type::<Service>(),
         namespace,
-        Selection::named(&config.installation.of(Component::Broker.name())),
+        Selection::with_name(&config.installation.component_name(Component::Broker.name())),
     );
     let network_policies = NetworkPolicies::new(feeds);
     let observed = HarnessRuns {
@@ -90,5 +94,6 @@ pub(crate) fn controllers(
         require_confined: harness.require_confined,
     };
     engine.controller(controller, observed);
-    definitions::definitions(engine);
+    let broker = config.installation.user(Component::Broker, namespace);
+    definitions::definitions(engine, keys, &broker);
 }

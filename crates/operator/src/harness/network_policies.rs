@@ -23,7 +23,7 @@ impl NetworkPolicies {
             group_of: Some(scope),
             ..Keep::default()
         };
-        let kind = Kind::of::<NetworkPolicy>();
+        let kind = Kind::from_type::<NetworkPolicy>();
         Self(feeds.store_of(&kind, Selection::default(), &keep))
     }
 

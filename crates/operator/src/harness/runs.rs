@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
@@ -17,12 +17,12 @@ use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessRunStatus, HarnessTemplate, Workspace,
 };
 use oz_core::access::seal::Keys;
-use oz_core::controller::Live;
+use oz_core::controller::{Failure, Live};
 use oz_engine::{Cx, Observe, Packed, Watches};
 use oz_runs::authority::Endpoint;
 use oz_runs::lean;
 use oz_runs::objects::policy_name;
-use oz_runs::policy::Matching;
+use oz_runs::policy::{Matching, PodSecurity};
 use oz_runs::queue::{ahead, place, workspace_of};
 use oz_runs::run::{Facts, Question, Runs, is_hidden, is_over};
 use oz_runtime::Store;
@@ -71,9 +71,10 @@ impl Observe<Runs> for HarnessRuns {
             })
             // A template of a namespace may inherit from it.
             .related(&self.cluster_templates, |_, runs| waiting(runs, |_| true))
+            // It may grant less to a run that has begun.
             .related(&self.policies, |policy, runs| {
                 let namespace = policy.namespace();
-                waiting(runs, |run| run.metadata.namespace == namespace)
+                runs.select(|run| run.metadata.namespace == namespace && !is_over(run))
             })
             .related(&self.workspaces, |workspace, runs| {
                 let (namespace, name) = (workspace.namespace(), workspace.name_any());
@@ -113,7 +114,7 @@ impl Observe<Runs> for HarnessRuns {
         self.metrics.run(before, after);
     }
 
-    fn known(&self, run: &HarnessRun) -> Facts {
+    fn facts(&self, run: &HarnessRun) -> Facts {
         let namespace = run.namespace();
         let namespace = namespace.as_deref();
         // The children of a run that has begun show its state.
@@ -123,6 +124,8 @@ impl Observe<Runs> for HarnessRuns {
                 self.made.forget(uid);
             }
             return Facts {
+                policies: self.policies_of(namespace),
+                has_policies: self.policies.is_ready(),
                 locks: locks::locks(&self.locks),
                 network_policies: self.network_policies.about(run),
                 ..Facts::default()
@@ -134,9 +137,7 @@ impl Observe<Runs> for HarnessRuns {
             let base = template.spec.base_template_ref.as_ref()?;
             self.cluster_templates.get(None, &base.name)
         });
-        let policies = self
-            .policies
-            .select(|policy| policy.metadata.namespace.as_deref() == namespace);
+        let policies = self.policies_of(namespace);
         let workspace = workspace_of(run);
         let workspace = workspace.and_then(|name| self.workspaces.get(namespace, &name));
         let workspace = workspace.filter(|workspace| is_for(workspace, run));
@@ -149,6 +150,7 @@ impl Observe<Runs> for HarnessRuns {
             template,
             base,
             policies,
+            has_policies: self.policies.is_ready(),
             workspace,
             locks: locks::locks(&self.locks),
             broker: self.broker().map(Arc::new),
@@ -156,6 +158,7 @@ impl Observe<Runs> for HarnessRuns {
             job_made: uid.is_some_and(|uid| self.made.has(uid)),
             same_stamp: None,
             hidden_pod: None,
+            pod_security: None,
         }
     }
 
@@ -165,11 +168,17 @@ impl Observe<Runs> for HarnessRuns {
                 facts.same_stamp = Some(self.stamps.same(cx.now(), &self.runs, run));
             }
             Question::HiddenPod => facts.hidden_pod = Some(has_hidden_pod(cx, run).await),
+            Question::PodSecurity => facts.pod_security = Some(pod_security(cx, run).await),
         }
     }
 }
 
 impl HarnessRuns {
+    fn policies_of(&self, namespace: Option<&str>) -> Vec<Arc<BrokerPolicy>> {
+        self.policies
+            .select(|policy| policy.metadata.namespace.as_deref() == namespace)
+    }
+
     fn ahead(&self, workspace: &Workspace, run: &HarnessRun) -> usize {
         let status = workspace.status.as_ref();
         let holder = status.and_then(|status| status.active_run_uid.as_ref());
@@ -185,7 +194,7 @@ impl HarnessRuns {
     /// one, if a policy with a limit applies to both their template and the template of this run.
     fn older(&self, policies: &[Arc<BrokerPolicy>], run: &HarnessRun) -> usize {
         let all = policies.iter().map(AsRef::as_ref);
-        let matching = Matching::of(all, &run.spec.template_ref.name);
+        let matching = Matching::from_policies(all, &run.spec.template_ref.name);
         let limiting: Vec<&BrokerPolicy> = matching
             .iter()
             .filter(|policy| {
@@ -206,14 +215,15 @@ impl HarnessRuns {
                     || place(other) < place(run)
                     || other.uid().is_some_and(|uid| self.made.has(&uid)))
                 && other.metadata.uid != run.metadata.uid
-                && !Matching::of(limiting.iter().copied(), &other.spec.template_ref.name).is_empty()
+                && !Matching::from_policies(limiting.iter().copied(), &other.spec.template_ref.name)
+                    .is_empty()
         });
         older.len()
     }
 
     fn broker(&self) -> Option<Endpoint> {
         let (services, certificates) = (self.services.objects(), self.certificates.objects());
-        Endpoint::of(services.first()?, certificates.first()?)
+        Endpoint::from_service(services.first()?, certificates.first()?)
     }
 }
 
@@ -262,6 +272,18 @@ async fn has_hidden_pod(cx: &Cx, run: &HarnessRun) -> bool {
     let of_jobs = ListParams::default().labels("batch.kubernetes.io/controller-uid");
     let pods = cx.list::<Pod>(run.namespace().as_deref(), &of_jobs).await;
     pods.is_ok_and(|pods| pods.iter().any(|pod| is_hidden(pod, run)))
+}
+
+/// Reads the level of Pod Security that the namespace of a run enforces: only the few passes before
+/// the start of a run with a proxy require it.
+async fn pod_security(cx: &Cx, run: &HarnessRun) -> Result<PodSecurity, Failure> {
+    let name = oz_api::Namespace::from_metadata(&run.metadata)?;
+    let namespace = cx.get::<Namespace>(None, name.as_str()).await?;
+    let namespace = namespace.ok_or_else(|| {
+        let message = format!("Namespace {name} does not exist");
+        Failure::transient("NamespaceNotFound", message)
+    })?;
+    Ok(PodSecurity::from_namespace(&namespace.metadata))
 }
 
 /// Checks whether a workspace belongs to a run: the run names it, or it was created for the run.

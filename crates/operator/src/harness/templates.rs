@@ -18,7 +18,7 @@ impl Observe<ClusterTemplates> for ClusterTemplateObjects {
         Watches::new(&self.templates)
     }
 
-    fn known(&self, _: &ClusterHarnessTemplate) {}
+    fn facts(&self, _: &ClusterHarnessTemplate) {}
 
     async fn answer(&self, _: &Cx, _: &ClusterHarnessTemplate, question: Infallible, (): &mut ()) {
         match question {}
@@ -38,7 +38,7 @@ impl Observe<Templates> for TemplateObjects {
         })
     }
 
-    fn known(&self, template: &HarnessTemplate) -> Option<Arc<ClusterHarnessTemplate>> {
+    fn facts(&self, template: &HarnessTemplate) -> Option<Arc<ClusterHarnessTemplate>> {
         self.bases.get(None, base_of(template)?)
     }
 

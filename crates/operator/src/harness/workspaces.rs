@@ -49,7 +49,7 @@ impl Observe<Workspaces> for HarnessWorkspaces {
         self.metrics.workspace(now, before, after);
     }
 
-    fn known(&self, workspace: &Workspace) -> Facts {
+    fn facts(&self, workspace: &Workspace) -> Facts {
         let all = self.runs.objects();
         let status = workspace.status.as_ref();
         let holder = status.and_then(|status| status.active_run_uid.as_deref());

@@ -28,10 +28,10 @@ const JUDGE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The error for a check that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InvalidCheck {
-    /// Its expression for responses is invalid.
+    /// The expression for responses is invalid.
     #[error("accept: {0}")]
     Accept(CelError),
-    /// Its URL is invalid.
+    /// The URL is invalid.
     #[error("url: {0}")]
     Url(OutboundError),
 }
@@ -69,7 +69,7 @@ impl Server {
     pub(super) async fn ask(&self, ticket: &str) -> Answer {
         let timeout = self.check.terms().timeout.unsigned_abs();
         let answered = tokio::time::timeout(timeout, self.answered(ticket)).await;
-        let answered = answered.unwrap_or_else(|_| Err(anyhow!("no answer within {timeout:?}")));
+        let answered = answered.unwrap_or_else(|_| Err(anyhow!("no response within {timeout:?}")));
         match answered {
             Ok((status, body)) => self.judged(status, body).await,
             Err(why) => Answer::Away(why.to_string()),
@@ -88,22 +88,23 @@ impl Server {
         let body = Limited::new(body, MOST_ANSWERED).collect().await;
         let body = body.map_err(|error| {
             let why = root_cause(&*error);
-            anyhow!("its answer of at most {MOST_ANSWERED} bytes cannot be read: {why}")
+            anyhow!("failed to read its response of at most {MOST_ANSWERED} bytes: {why}")
         })?;
         Ok((head.status, body.to_bytes()))
     }
 
-    /// Evaluates a response. It counts only if its code says that the server looked for the ticket.
+    /// Evaluates a response. It counts only with a status code by which the server searched for the
+    /// ticket.
     async fn judged(&self, status: StatusCode, body: Bytes) -> Answer {
-        let told = format!("the server answers {}", status.as_u16());
+        let response = format!("the server responded {}", status.as_u16());
         if !speaks_of_ticket(status) {
-            return Answer::Away(told);
+            return Answer::Away(response);
         }
         let body = match serde_json::from_slice(&body) {
             Ok(body) => body,
             // A proxy page before the server has code 200 as well.
             Err(_) if status.is_success() && !body.is_empty() => {
-                return Answer::Away(format!("{told} with what is not JSON"));
+                return Answer::Away(format!("{response} with a body that is not JSON"));
             }
             Err(_) => Value::Null,
         };
@@ -120,8 +121,8 @@ impl Server {
         let judged = tokio::task::spawn_blocking(work).await;
         match judged.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(true) => Answer::Accepted,
-            Ok(false) => Answer::Refused(format!("{told}, and accept is false")),
-            Err(why) => Answer::Away(format!("{told}, and accept cannot be evaluated: {why}")),
+            Ok(false) => Answer::Refused(format!("{response}, and accept is false")),
+            Err(why) => Answer::Away(format!("{response}, and accept cannot be evaluated: {why}")),
         }
     }
 }

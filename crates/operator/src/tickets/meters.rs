@@ -47,7 +47,7 @@ impl Meters {
         let result = match answer {
             Answer::Accepted => "accepted",
             Answer::Refused(_) => "refused",
-            Answer::Away(_) => "away",
+            Answer::Away(_) => "unavailable",
         };
         let check = check.to_owned();
         let of_check = OfCheck {
@@ -66,20 +66,21 @@ impl Meters {
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let registry = registry.sub_registry_with_prefix("oz_tickets");
+        let registry = registry.sub_registry_with_prefix("oz_ticket_check");
         registry.register(
-            "asks",
-            "Questions to the servers of checks about tickets, by check and result: accepted, refused, away",
+            "requests",
+            "Requests to the servers of ticket checks, by check and result: accepted, refused, \
+                unavailable",
             self.asks.clone(),
         );
         registry.register(
-            "ask_duration_seconds",
-            "How long the servers of checks took, by check",
+            "request_duration_seconds",
+            "Response time of the servers of ticket checks, by check",
             self.duration.clone(),
         );
         registry.register(
-            "away",
-            "Whether the server of a check did not answer when it was last asked: 1 or 0",
+            "unavailable",
+            "Whether the server of a ticket check failed to respond to the last request: 1 or 0",
             self.away.clone(),
         );
     }

@@ -109,7 +109,7 @@ impl TicketChecks {
         let Some(ticket) = request.terms().ticket else {
             return tickets;
         };
-        let known = shared.known();
+        let known = shared.lock();
         let of_ticket = known.range((ticket.to_owned(), String::new())..);
         for ((name, check), entry) in of_ticket {
             if name != ticket {
@@ -126,14 +126,17 @@ impl TicketChecks {
     fn want(&self, wanted: Ask) -> Result<(), Failure> {
         let shared = &*self.0;
         let now = shared.clock.now();
-        let mut known = shared.known();
+        let mut known = shared.lock();
         let key = (wanted.ticket, wanted.check);
         if known.len() >= MANY && !known.contains_key(&key) {
             known.retain(|(_, check), entry| entry.asking || !shared.is_old(check, entry));
             if known.len() >= MOST {
                 return Err(Failure::transient(
                     "TooManyTickets",
-                    format!("{MOST} tickets are asked about already, and no more are for now"),
+                    format!(
+                        "{MOST} change tickets are being checked already, which is the \
+                        maximum; try again"
+                    ),
                 ));
             }
         }
@@ -163,13 +166,15 @@ impl TicketChecks {
         let (asked_at, began) = (shared.clock.now(), Instant::now());
         let answer = match server {
             Some(server) => server.ask(ticket).await,
-            None => Answer::Away("the operator has no check of this name any more".to_owned()),
+            None => {
+                Answer::Away("the operator has no ticket check of this name any more".to_owned())
+            }
         };
         if server.is_some() {
             shared.count(check, &answer, began.elapsed());
         }
         let concerned = {
-            let mut known = shared.known();
+            let mut known = shared.lock();
             let Some(entry) = known.get_mut(&key) else {
                 return;
             };
@@ -192,7 +197,7 @@ impl TicketChecks {
 }
 
 impl Shared {
-    fn known(&self) -> MutexGuard<'_, BTreeMap<(String, String), Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Entry>> {
         self.known.lock()
     }
 
@@ -200,7 +205,7 @@ impl Shared {
     /// interval.
     fn is_old(&self, check: &str, entry: &Entry) -> bool {
         let terms = self.terms.get(check).copied();
-        let every = terms.unwrap_or(CheckTerms::UNKNOWN).every;
+        let every = terms.unwrap_or(CheckTerms::UNKNOWN).interval;
         let long = every * 2 + SignedDuration::from_mins(1);
         let said = entry.said.as_ref();
         said.is_none_or(|said| has_come(self.clock.now(), after(said.asked_at, long)))
@@ -212,16 +217,12 @@ impl Shared {
         match answer {
             Answer::Away(why) => {
                 if is_away.set(1) == 0 {
-                    tracing::warn!(
-                        check,
-                        why,
-                        "the server of a check does not answer about tickets"
-                    );
+                    tracing::warn!(check, why, "the server of a ticket check does not respond");
                 }
             }
             Answer::Accepted | Answer::Refused(_) => {
                 if is_away.set(0) == 1 {
-                    tracing::info!(check, "the server of a check answers about tickets again");
+                    tracing::info!(check, "the server of a ticket check responds again");
                 }
             }
         }

@@ -56,8 +56,8 @@ impl Here<'_> {
                 tracing::warn!(
                     requests = left,
                     objects = grants,
-                    "the operator did not end all access in time; what is left is removed without \
-                     its record"
+                    "the operator did not revoke all access in time; the rest is removed without \
+                     an audit record"
                 );
                 return Ok(Duration::ZERO);
             }
@@ -92,7 +92,14 @@ impl Here<'_> {
                 if !others.is_empty() {
                     let (namespace, finalizers) = (&object.namespace, others.join(", "));
                     let (kind, name) = (&kind.resource.kind, &object.name);
-                    tracing::warn!(kind, namespace, name, finalizers, "others keep an object");
+                    tracing::warn!(
+                        kind,
+                        namespace,
+                        name,
+                        finalizers,
+                        "an object has finalizers of \
+                        others"
+                    );
                 }
                 self.release(&kind, &object).await?;
             }
@@ -109,10 +116,10 @@ impl Here<'_> {
     /// Ends the children that end, releases the parents, and then the composites, without an
     /// operator.
     async fn end_composites<S: Source>(&self) -> Result<()> {
-        let kind = Entry::of::<S>();
+        let kind = Entry::from_type::<S>();
         for composite in held::<S>(&self.client, &kind).await? {
             let name = Name::from_metadata(composite.meta())?.as_str();
-            tracing::warn!(kind = S::NAME, name, "ending without the operator");
+            tracing::warn!(kind = S::NAME, name, "revoking without the operator");
             if let (Some(declared), Some(client)) = (composite.readable(), &self.account)
                 && let Err(error) = composites::end(client, &declared).await
             {
@@ -125,7 +132,7 @@ impl Here<'_> {
                     parents,
                     finalizer,
                     error = format!("{error:#}"),
-                    "parents may be left that keep this finalizer: take it off them"
+                    "parents may still have this finalizer: remove it from them"
                 );
             }
             self.release(&kind, composite.meta()).await?;
@@ -140,7 +147,7 @@ impl Here<'_> {
         };
         let name = Name::from_metadata(object)?;
         let released = release(&self.client, &kind.resource, object, finalizer).await;
-        released.with_context(|| format!("failed to let go of {} {name}", kind.resource.kind))
+        released.with_context(|| format!("failed to release {} {name}", kind.resource.kind))
     }
 }
 

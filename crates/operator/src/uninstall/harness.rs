@@ -1,5 +1,5 @@
-//! Harness runs: the operator, while it exists, ends those that are not over. Workspaces and their claims stay, and
-//! so do runs that are over.
+//! Removal of harness runs: the operator ends active runs while it exists. Workspaces, their claims and ended runs
+//! remain.
 
 use anyhow::{Context as _, Result};
 use kube::api::{DeleteParams, ListParams};
@@ -26,7 +26,7 @@ pub(super) async fn end(client: &Client) -> Result<usize> {
         let children = children(client, &kind.resource).await?;
         left += children.iter().filter(|child| is_of_run(child)).count();
     }
-    let kind = Entry::of::<HarnessRun>();
+    let kind = Entry::from_type::<HarnessRun>();
     for run in listed.iter().filter(|run| !is_over(run)) {
         left += 1;
         if run.meta().deletion_timestamp.is_none() {

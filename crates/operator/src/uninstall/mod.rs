@@ -30,7 +30,7 @@ use self::objects::{PAUSE, STOP, unless_missing};
 /// The selector of pods that have not ended: ended ones may stay for long, and have no effect.
 const RUNNING: &str = "status.phase!=Failed,status.phase!=Succeeded";
 
-/// What is to be removed.
+/// The flags of the removal.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
     /// The operator's Deployment.
@@ -57,12 +57,12 @@ pub(crate) struct Options {
     )]
     operator_pods: String,
 
-    /// How long the operator gets to end all access, in all, such as 60s.
+    /// Timeout for ending all access, such as 60s.
     #[arg(long, default_value = "60s", value_name = "DURATION", value_parser = not_negative)]
-    patience: SignedDuration,
+    timeout: SignedDuration,
 
-    /// As which service account composites read and write, as NAMESPACE/NAME: as this one, what no operator ended of
-    /// them is ended.
+    /// Service account with which composites read and write, as NAMESPACE/NAME: it ends the children that no operator
+    /// ended.
     #[arg(long, value_name = "ACCOUNT")]
     composite_account: Option<Account>,
 
@@ -70,7 +70,7 @@ pub(crate) struct Options {
     #[arg(long)]
     harness: bool,
 
-    /// Take the gate's APIService away, which keeps namespaces from being deleted once no gate answers.
+    /// Delete the gate's APIService, which blocks the deletion of namespaces while no gate responds.
     #[arg(long)]
     gate: bool,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Options {
 pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     let mut config = common.config(names::OPERATOR).await?;
     let (client, _) = oz_runtime::client(config.clone())?;
-    let patience = Duration::try_from(options.patience)?;
+    let patience = Duration::try_from(options.timeout)?;
     let account = options.composite_account.as_ref().map(|account| {
         config.auth_info.impersonate = Some(account.user());
         oz_runtime::client(config).map(|(client, _)| client)
@@ -110,7 +110,7 @@ pub(crate) async fn run(common: &Common, options: &Options) -> Result<()> {
     here.remove_own(Removal::AfterAccess).await?;
     // Once more, in case a webhook was still running and restored them.
     here.remove_own(Removal::AfterWebhook).await?;
-    tracing::info!("all access is ended and the webhooks are out of the API server");
+    tracing::info!("all access is revoked and the webhooks are removed from the API server");
     Ok(())
 }
 
@@ -167,11 +167,15 @@ impl Here<'_> {
         loop {
             let left = match pods.list_metadata(&running).await {
                 Ok(list) if list.items.is_empty() => return,
-                Ok(list) => format!("{} pods are still there", list.items.len()),
+                Ok(list) => format!("{} pods still exist", list.items.len()),
                 Err(error) => error.to_string(),
             };
             if began.elapsed() > STOP {
-                tracing::warn!(selector, left, "pods did not end in time; going on without");
+                tracing::warn!(
+                    selector,
+                    left,
+                    "pods did not end in time; continuing without"
+                );
                 return;
             }
             tokio::time::sleep(PAUSE).await;

@@ -12,7 +12,7 @@ use serde_json::json;
 /// The pause between two checks of the remaining objects.
 pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// The timeout for pods of the webhook, and then for those of the operator, to end. With the
-/// default of `patience`, all steps end well within the five minutes that Helm gives a hook.
+/// default of `timeout`, all steps end well within the five minutes that Helm gives a hook.
 pub(super) const STOP: Duration = Duration::from_secs(60);
 /// The time for which calls of a busy API server are retried.
 const BUSY: Duration = Duration::from_secs(30);
@@ -108,7 +108,7 @@ pub(super) async fn release(
     let patched = api(client, resource, object.namespace.as_deref())
         .patch_metadata(name.as_str(), &PatchParams::default(), &patch)
         .await;
-    unless_missing(patched).with_context(|| format!("failed to take {finalizer} off {name}"))?;
+    unless_missing(patched).with_context(|| format!("failed to remove {finalizer} from {name}"))?;
     Ok(())
 }
 

@@ -15,11 +15,12 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{Table, short};
 
-/// Show which requests and transient bindings wait for you to approve them
+/// Show the access requests and transient bindings that wait for your approval
 #[derive(Args)]
 #[command(after_help = "\
-A request or transient binding is listed if a rule of its template, or of a policy of the cluster, names you or a
-group of yours, you did not ask for it yourself, and you have not answered it yet. `ozctl approve NAME` approves it, `ozctl deny NAME --reason WHY` ends it.
+Lists the requests and transient bindings that you can approve by a rule of their template or of an access policy, and
+that you have neither created nor approved or denied. `ozctl approve NAME` approves one, `ozctl deny NAME --reason WHY`
+denies it.
 
 Examples:
   ozctl approvals
@@ -37,7 +38,7 @@ impl Approvals {
         let cluster = context.cluster().await?;
         let mut waiting = waiting(&cluster, self.all_namespaces, &self.oz.namespace).await?;
         if waiting.is_empty() {
-            context.say("Nothing waits for you.");
+            context.say("No requests wait for your approval.");
             return Ok(Exit::SUCCESS);
         }
         waiting.sort_by_key(|one| one.until);

@@ -14,11 +14,11 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::names::Named;
 
-/// Approve a request or transient binding of somebody else's
+/// Approve an access request or transient binding of another user
 #[derive(Args)]
 #[command(after_help = "\
-The answer is on record with your name, as the API server knows you. It is about the request and its template as they
-are now: if either changes before access is granted, it counts for nothing. Until then
+The approval is recorded with your name, as the API server authenticates you. It is for the current content of the
+request and its template: if either changes before access is granted, the approval has no effect. Until then
 `kubectl delete ara NAME` withdraws it.
 
 Examples:
@@ -29,7 +29,7 @@ pub(crate) struct Approve {
     /// Name of the request, or KIND/NAME
     #[arg(add = ArgValueCandidates::new(complete::requests))]
     name: String,
-    /// Why; some templates require it
+    /// Reason; some templates require one
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
@@ -67,7 +67,10 @@ pub(super) async fn answer(
         [one] => one,
         [] => return Err(none(&cluster, named.name)),
         [..] => {
-            let message = format!("several that wait for you are called {}", named.name);
+            let message = format!(
+                "several requests that wait for your approval have the name {}",
+                named.name
+            );
             let next = "write ear/NAME, par/NAME, trb/NAME or tcrb/NAME";
             return Err(Failure::new(message).next(next));
         }
@@ -84,11 +87,13 @@ pub(super) async fn answer(
 
 fn none(cluster: &Cluster, name: &str) -> Failure {
     Failure::new(format!(
-        "no request or transient binding {name} in namespace {} waits for you: it is over, your own, answered by \
-         you already, or its template or policies name others",
+        "no request or transient binding {name} in namespace {} waits for your approval: it has \
+         ended, is your own, you have approved or denied it already, or its template or access \
+         policies name other approvers",
         cluster.namespace
     ))
     .next(format!(
-        "`ozctl explain {name}` says what it waits for, `ozctl approvals` what waits for you"
+        "`ozctl explain {name}` shows its missing approvals, `ozctl approvals` lists the requests \
+            that wait for your approval"
     ))
 }

@@ -17,10 +17,10 @@ use crate::output::instant;
 use crate::verbs::go_duration;
 use crate::waiting::Waiting;
 
-/// Bind a role to somebody for a limited time
+/// Create a time-limited role binding
 ///
-/// oz makes the RoleBinding when the window opens and deletes it when it is over. You need the verb
-/// `bind` on the role, and the role must be on oz's list.
+/// oz creates the RoleBinding when the window opens and deletes it when the window ends. You need
+/// the verb `bind` on the role, and the role must be among oz's bindable roles.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +33,7 @@ your kubeconfig is chosen by --context.")]
 pub(crate) struct Bind {
     /// The role: NAME or clusterrole/NAME, or role/NAME for a Role of the namespace
     role: String,
-    /// Who is bound; `--user` of the command line, which would be the kubeconfig's elsewhere
+    /// Subject of the binding; `--user` of the command line, which would be the kubeconfig's elsewhere
     #[arg(skip)]
     pub(crate) user: Option<String>,
     /// Groups that are bound, by commas
@@ -46,7 +46,7 @@ pub(crate) struct Bind {
         value_delimiter = ','
     )]
     service_accounts: Vec<String>,
-    /// How long it lasts, such as 30m or 1h30m
+    /// Duration of the binding, such as 30m or 1h30m
     #[arg(
         long = "for",
         value_name = "DURATION",
@@ -54,22 +54,22 @@ pub(crate) struct Bind {
         required_unless_present = "until"
     )]
     duration: Option<String>,
-    /// When it ends, such as 2026-01-31T17:00:00Z
+    /// End of the window, such as 2026-01-31T17:00:00Z
     #[arg(long, value_name = "INSTANT")]
     until: Option<String>,
-    /// When it begins [default: at once]
+    /// Start of the window [default: now]
     #[arg(long, value_name = "INSTANT")]
     from: Option<String>,
-    /// In the whole cluster, in place of the namespace
+    /// Bind in the whole cluster instead of the namespace
     #[arg(long)]
     cluster_wide: bool,
-    /// Why it is needed; kept in the audit record
+    /// Reason for the binding; recorded in the audit trail
     #[arg(long)]
     reason: Option<String>,
-    /// What its name begins with [default: $USER]
+    /// Prefix of its name [default: $USER]
     #[arg(short = 'N', long, value_name = "PREFIX")]
     request_name: Option<String>,
-    /// How long to wait for it
+    /// Maximum time to wait for it
     #[arg(short, long, default_value = "1m", value_name = "DURATION")]
     wait: String,
 }
@@ -138,12 +138,12 @@ async fn bind<K: Kind>(
         }
     };
     // The role may be bound after this wait has ended.
-    let ends = format!("`ozctl revoke {what}` gives it back");
+    let ends = format!("`ozctl revoke {what}` revokes the binding");
     let status = waited.map_err(|failure| match failure.is_not_found() {
         true => failure,
         false => failure.or_next(&ends),
     })?;
-    context.print(&context.typed(&told(role, &what, &status)?))?;
+    context.print(&context.typed(&describe(role, &what, &status)?))?;
     Ok(Exit::SUCCESS)
 }
 
@@ -172,17 +172,17 @@ async fn give_back<K: Kind>(
     interrupts: &mut Interrupts,
 ) -> Result<()> {
     let what = Bindings::<K>::resource(name);
-    let later = format!("`ozctl revoke {what}` does so later");
+    let later = format!("`ozctl revoke {what}` revokes it later");
     let deleting = bindings.delete(name);
     interrupts.given_back(name, deleting, later).await
 }
 
-fn told(role: &str, what: &str, status: &BindingStatus) -> Result<String> {
+fn describe(role: &str, what: &str, status: &BindingStatus) -> Result<String> {
     let when = match effect(role, status)? {
         Effect::Until(until) => format!("is bound until {}", instant(until)),
         Effect::From(from) => format!("will be bound at {}", instant(from)),
     };
-    Ok(format!("{role} {when}; `ozctl revoke {what}` ends it\n"))
+    Ok(format!("{role} {when}; `ozctl revoke {what}` revokes it\n"))
 }
 
 #[cfg(test)]
@@ -214,8 +214,8 @@ mod tests {
             expires_at: "2026-01-31T09:00:00.001027227Z".parse().ok(),
             ..BindingStatus::default()
         };
-        let told = told("ClusterRole view", "trb/mine", &status).unwrap();
-        let expected = "ClusterRole view is bound until 2026-01-31T09:00:00Z; `ozctl revoke trb/mine` ends it\n";
+        let told = describe("ClusterRole view", "trb/mine", &status).unwrap();
+        let expected = "ClusterRole view is bound until 2026-01-31T09:00:00Z; `ozctl revoke trb/mine` revokes it\n";
         assert_eq!(told, expected);
     }
 
@@ -264,14 +264,18 @@ mod tests {
     #[test]
     fn invalid_bind_arguments_are_rejected_with_cause() {
         for (words, user, said) in [
-            (&["view", "--for", "1h"][..], None, "nobody is to be bound"),
+            (
+                &["view", "--for", "1h"][..],
+                None,
+                "the binding has no subject",
+            ),
             (&["view"], Some("alice"), "--for"),
             (
                 &["view", "--for", "1h", "--until", "x"],
                 Some("alice"),
                 "cannot be used with",
             ),
-            (&["pod/view", "--for", "1h"], Some("alice"), "is no role"),
+            (&["pod/view", "--for", "1h"], Some("alice"), "is not a role"),
             (
                 &["view", "--for", "1h", "--serviceaccount", "x"],
                 None,

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 
-/// Print the lines that make a shell complete ozctl's commands and names
+/// Print the shell completion of commands and Kubernetes names
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -17,8 +17,8 @@ Examples:
   source <(ozctl completion zsh)                     # in ~/.zshrc
   ozctl completion fish | source                     # in config.fish
 
-Names of templates, requests, namespaces and contexts are asked for as you type;
-a cluster that does not answer within two seconds offers none.")]
+Names of templates, requests, namespaces and contexts are read from the cluster
+as you type, unless it does not respond within two seconds.")]
 pub(crate) struct Completion {
     /// The shell
     shell: Option<Shell>,

@@ -18,10 +18,11 @@ use crate::explain::operator::Configured;
 use crate::failure::Result;
 use crate::output::{self, Format, Table, short};
 
-/// Show controllers that are functions, in Rego or behind HTTP
+/// Show composite controllers: functions in Rego or behind HTTP
 ///
-/// CompositeControllers and RegoControllers. Each looks after one kind of parent, and has a function: a policy in Rego that the operator runs
-/// itself, shown as data.PATH and where its text is, or a URL. Its children are read and written as its account.
+/// CompositeControllers and RegoControllers each reconcile one kind of parent by a function: a Rego
+/// policy that the operator runs itself, shown as data.PATH and its location, or a URL. The
+/// operator reads and writes the children as the service account of the composite.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -29,19 +30,19 @@ Examples:
   ozctl composites fleets -o wide     with children, language and digest
   ozctl composites -o json
 
-LAST ERROR is what is wrong with the composite itself, or what its function or
-a child of one of its parents failed by last, as far as you may read events.
-PARENTS is ? if you may not list them. A kind of composite that the cluster
-does not have, or that you may not list, is told on standard error.
-`ozctl explain PLURAL/NAME` shows what is done about one parent. With -o json
-each has `function`, `parents` and `lastError` beside the fields of the API.")]
+LAST ERROR is the failed condition of the composite, or the last failure of its
+function or of a child, if you may read events. PARENTS is ? if you may not list
+them. Standard error names the kinds of composites that are not installed or
+that you may not list. `ozctl explain PLURAL/NAME` shows the steps for one
+parent. With -o json each has `function`, `parents` and `lastError` in addition
+to the fields of the API.")]
 pub(crate) struct Composites {
     /// Only these
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::composites))]
     names: Vec<String>,
     #[command(flatten)]
     oz: Oz,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
@@ -49,7 +50,7 @@ pub(crate) struct Composites {
 impl Composites {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
-        let configured = Configured::of(&cluster, &self.oz.namespace, &[]).await?;
+        let configured = Configured::read(&cluster, &self.oz.namespace, &[]).await?;
         let namespaces = &configured.settings.policy_namespaces;
         let found = composites::list(&cluster, namespaces, &self.names).await?;
         let listed = found.composites;
@@ -60,7 +61,7 @@ impl Composites {
         if is_table && listed.is_empty() {
             context.say(match found.unread {
                 None => "There are no CompositeControllers and no RegoControllers.",
-                Some(_) => "There is nothing else.",
+                Some(_) => "There are no others.",
             });
             return Ok(Exit::SUCCESS);
         }

@@ -35,9 +35,9 @@ Examples:
   ozctl cp deploy/web:/tmp/heap.hprof .
   ozctl cp ./fixtures pod/db-0:/tmp/ -c postgres")]
 pub(crate) struct Cp {
-    /// From where: a path, or TARGET:PATH
+    /// Source: a path, or TARGET:PATH
     source: CopyPath,
-    /// To where: a path, or TARGET:PATH
+    /// Destination: a path, or TARGET:PATH
     destination: CopyPath,
     /// The container [default: the template's, else the pod's main one]
     #[arg(short, long)]
@@ -185,7 +185,7 @@ async fn download(
 /// Prints the pod, the command to connect to it again, and the skipped files.
 fn copied(context: &Context, which: &str, granted: &Granted, left_out: &[PathBuf]) {
     context.say(&format!(
-        "Copied {which}; `ozctl exec pod/{}` gets into it",
+        "Copied {which}; `ozctl exec pod/{}` opens a shell in the pod",
         granted.access.pod
     ));
     if left_out.is_empty() {
@@ -200,7 +200,7 @@ fn copied(context: &Context, which: &str, granted: &Granted, left_out: &[PathBuf
         names.push_str(&format!(" and {more} more"));
     }
     context.say(&output::line(&format!(
-        "Left out, since only files and directories are copied: {names}"
+        "Skipped, since only files and directories are copied: {names}"
     )));
 }
 

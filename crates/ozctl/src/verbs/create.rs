@@ -20,7 +20,7 @@ use crate::request::{self, Ask, Outcome};
 use crate::verbs::go_duration;
 use crate::{cli, complete, names, output};
 
-/// Create a request and wait until it is ready
+/// Create an access request and wait until it is ready
 ///
 /// The way of the original ozctl, for scripts. At a terminal, `ozctl exec` and `ozctl pod` do all
 /// of it at once.
@@ -33,8 +33,8 @@ Examples:
 pub(crate) struct Create {
     #[command(subcommand)]
     kind: Option<Kind>,
-    /// What to write on standard output: text says how to use the access, json and yaml are the
-    /// request, name is its kind and name
+    /// Output format: text describes how to use the access, json and yaml print the request, name
+    /// its kind and name
     #[arg(
         short,
         long,
@@ -59,7 +59,7 @@ enum Output {
 
 #[derive(Subcommand)]
 enum Kind {
-    /// Ask to get into a running pod
+    /// Request access to a running pod
     #[command(
         name = "ExecAccessRequest",
         visible_aliases = ["execaccessrequest", "execaccessrequests", "exec-access-request", "exec"]
@@ -78,7 +78,7 @@ struct Exec {
     /// Name of the ExecAccessTemplate
     #[arg(add = ArgValueCandidates::new(complete::exec_templates))]
     template: String,
-    /// The pod to get into [default: any that is ready]
+    /// Pod to access [default: any ready pod]
     #[arg(short = 'p', long, value_name = "POD")]
     target_pod: Option<String>,
     #[command(flatten)]
@@ -96,22 +96,22 @@ struct Pod {
 
 #[derive(Args)]
 struct Common {
-    /// How long access should last, such as 30m [default: as the template says]
+    /// Duration of the access, such as 30m [default: as the template says]
     #[arg(short = 'D', long)]
     duration: Option<String>,
-    /// How long to wait for it
+    /// Maximum time to wait for it
     #[arg(short, long, default_value = "5m", value_name = "DURATION")]
     wait: String,
-    /// What the request's name begins with [default: $USER]
+    /// Prefix of the request's name [default: $USER]
     #[arg(short = 'N', long, value_name = "PREFIX")]
     request_name: Option<String>,
-    /// Why access is needed; kept in the audit record
+    /// Reason for the access; recorded in the audit trail
     #[arg(long)]
     reason: Option<String>,
     /// The ticket by which access is needed, such as INC-42
     #[arg(long)]
     ticket: Option<String>,
-    /// The container to get into
+    /// Container to access
     #[arg(short, long)]
     container: Option<String>,
     /// More words; the original ignored them
@@ -231,7 +231,7 @@ async fn template_exists<R: AccessRequest>(cluster: &Cluster, name: &str) -> Res
             let missing = failure.is_not_found();
             let failure = failure.during("- Invalid --template name flag passed in");
             Err(match missing {
-                true => failure.next("`ozctl templates` lists those that are there"),
+                true => failure.next("`ozctl templates` lists the existing templates"),
                 false => failure,
             })
         }

@@ -10,11 +10,11 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 
-/// Deny a request or transient binding of somebody else's, which ends it
+/// Deny an access request or transient binding of another user
 #[derive(Args)]
 #[command(after_help = "\
-One denial by anybody who could approve a request ends it, whatever others said. Whoever asked is told who denied it,
-and why.
+The denial of one approver ends the request, regardless of its approvals. The requester sees the approver and the
+reason.
 
 Examples:
   ozctl deny alice-x7k2p --reason 'wait for the freeze to end'")]
@@ -22,7 +22,7 @@ pub(crate) struct Deny {
     /// Name of the request, or KIND/NAME
     #[arg(add = ArgValueCandidates::new(complete::requests))]
     name: String,
-    /// Why, for whoever asked and for the record
+    /// Reason, for the requester and the audit trail
     #[arg(long, value_name = "TEXT")]
     reason: String,
     #[command(flatten)]

@@ -10,25 +10,25 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{self, TextFormat};
 
-/// Look for what is wrong with oz here, and say what mends it
+/// Check the installation of oz in the cluster, with a fix for each failure
 #[derive(Args)]
 #[command(after_help = "\
-Looks at: the API server and its clock, oz's kinds, your rights in the
-namespace, the webhook in the path of requests (by a dry-run), its registration
-and certificates, the operator's lease and rights, oz's configuration and
-whether all its pods started with it, oz's policies, the keys that the trail is
-signed with, the versions that run, the templates of the namespace, the name
-servers that they count on, composites and whether MetaController carries them
-out as well, harness runs and whether Paddock runs them as well, who gets into
-pods without oz, and which windows of transient bindings are still to open.
-Writes nothing.
+Checks the API server and its clock, oz's CustomResourceDefinitions, your rights
+in the namespace, the calls of the webhook (by a dry-run), its registration and
+certificates, the operator's lease and rights, oz's configuration and whether
+all its pods started with it, oz's admission policies, the keys that sign the
+audit trail, the versions of all components, the templates of the namespace and
+their name servers, composites and whether MetaController runs them as well,
+harness runs, their brokers and broker policies, whether Paddock runs them as
+well, the bindings that grant access to pods without oz, and the transient
+bindings whose window has not begun. Writes nothing.
 
-Exit codes: 0 if nothing is wrong, 1 if something is.")]
+Exit codes: 0 if no check fails, 1 if one does.")]
 pub(crate) struct Doctor {
     /// The namespace that oz runs in
     #[arg(long, default_value = "oz-system", value_name = "NAMESPACE")]
     oz_namespace: String,
-    /// How to show it
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }
@@ -68,7 +68,7 @@ fn text(context: &Context, findings: &[Finding]) -> String {
         let mark = context.paint_output(style, mark);
         text.push_str(&format!("{mark} {check}: {message}\n"));
         if let Some(fix) = fix {
-            text.push_str(&format!("        mend it: {fix}\n"));
+            text.push_str(&format!("        fix: {fix}\n"));
         }
     }
     text

@@ -17,9 +17,9 @@ use crate::{complete, session, terminal};
 
 /// Open a shell, or run one command, in a running pod
 ///
-/// Finds the template that lets you in, asks for access, waits until it is
-/// granted, runs the command and gives the access back when it ends. Standard
-/// streams and the exit code are those of the command.
+/// Finds a template that grants you access, requests access, waits until it is granted, runs the
+/// command and revokes the access at its end. Standard streams and the exit code are those of the
+/// command.
 #[derive(Args)]
 #[command(after_help = "\
 Targets:
@@ -38,14 +38,14 @@ Exit codes: that of the command; 124 if access ended first, 125 if ozctl failed,
 126 if the command may not be run, 127 if there is no such command, 130 after
 Ctrl-C while waiting.")]
 pub(crate) struct Exec {
-    /// What to get into
+    /// Pod or workload to connect to
     #[arg(add = ArgValueCompleter::new(complete::targets))]
     target: Target,
     #[command(flatten)]
     session: Session,
 }
 
-/// What `exec` and `pod` have in common: all but the kind of request, and so of pod.
+/// The command line of `exec` and `pod`, without the kind of request.
 #[derive(Args)]
 pub(crate) struct Session {
     #[command(flatten)]
@@ -79,17 +79,17 @@ impl Session {
     }
 }
 
-/// How a session is opened.
+/// The flags with which a session is opened.
 #[derive(Args)]
 struct SessionFlags {
     /// The container [default: the template's, else the pod's main one]
     #[arg(short, long)]
     container: Option<String>,
-    /// Ask for a terminal even if output is none; without input from one there is none, as with
-    /// kubectl
+    /// Request a terminal even if output is not a terminal; without input from a terminal there is
+    /// none, as with kubectl
     #[arg(short = 't', long)]
     tty: bool,
-    /// Ask for no terminal [default: one, if input and output are one]
+    /// Request no terminal [default: a terminal, if input and output are one]
     #[arg(short = 'T', long, conflicts_with = "tty")]
     no_tty: bool,
     /// Pass no input on

@@ -23,7 +23,7 @@ use crate::names::Named;
 use crate::output::{TextFormat, json, short, whole, yaml};
 use crate::request::{self, Ask, Clock, Outcome};
 
-/// Ask for more time, by a new request that continues a running one
+/// Extend active access, with a new access request
 ///
 /// It is a new decision, recorded as one, on the same pod. Sessions that are
 /// open keep the end that they have: open another with the new request. A pod
@@ -37,20 +37,20 @@ pub(crate) struct Extend {
     /// Name of the running request, or KIND/NAME
     #[arg(add = ArgValueCandidates::new(complete::requests))]
     name: String,
-    /// How long, from now on; an end sooner than that of the running one is refused [default: as was
-    /// asked before]
+    /// Duration from now; it must not end before the current access [default: that of the previous
+    /// request]
     #[arg(short = 'D', long)]
     duration: Option<String>,
-    /// Why [default: as was said before]
+    /// Reason [default: that of the previous request]
     #[arg(long)]
     reason: Option<String>,
-    /// By which ticket [default: the one of before]
+    /// Change ticket [default: that of the previous request]
     #[arg(long)]
     ticket: Option<String>,
-    /// How long to wait for it
+    /// Maximum time to wait for it
     #[arg(short, long, default_value = "5m", value_name = "DURATION")]
     wait: String,
-    /// How to show the new request
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }
@@ -81,12 +81,12 @@ impl Extend {
         let status = request::status(running);
         if !status.phase.is_granted() {
             return Err(Failure::new(format!(
-                "request {old} is {}; only one that is Starting or Active can be continued",
+                "request {old} is {}; only one that is Starting or Active can be extended",
                 status.phase
             ))
-            .next(format!("ask anew with `ozctl {}`", R::PURPOSE)));
+            .next(format!("create a new request with `ozctl {}`", R::PURPOSE)));
         }
-        let asked = Ask::of(running);
+        let asked = Ask::from_request(running);
         let ask = Ask {
             prefix: prefix(&old),
             duration: self.duration.clone().or(asked.duration),
@@ -156,9 +156,9 @@ fn end<R: AccessRequest>(request: &R) -> Option<Timestamp> {
 fn sooner(old: &str, until: Timestamp, left: Duration) -> Failure {
     let left = short(SignedDuration::try_from(left).unwrap_or(SignedDuration::MAX));
     Failure::new(format!(
-        "request {old} lasts until {until} anyway ({left} from now), and the new one would not"
+        "request {old} lasts until {until} already ({left} from now), longer than the new one"
     ))
-    .next("ask for longer than that with --duration, which counts from now")
+    .next("give a longer --duration, which counts from now")
 }
 
 /// Adds the next step to a failure: the request may still be granted after the wait, and no user
@@ -166,7 +166,7 @@ fn sooner(old: &str, until: Timestamp, left: Duration) -> Failure {
 fn still_there(failure: Failure, name: &str) -> Failure {
     match failure.is_not_found() {
         true => failure,
-        false => failure.or_next(&format!("give it back with `ozctl revoke {name}`")),
+        false => failure.or_next(&format!("revoke it with `ozctl revoke {name}`")),
     }
 }
 
@@ -175,8 +175,8 @@ fn continued<R: AccessRequest>(running: &R, ready: &R) -> String {
     let until = |request: &R| end(request).map_or("its end".to_owned(), |until| until.to_string());
     let name = ready.name_any();
     format!(
-        "{name} continues {}: until {}\nSessions that are open keep their end, {}. For more, open \
-         another: ozctl {} {} --request {name}\n",
+        "{name} continues {}: until {}\nOpen sessions keep their expiry, {}. For the new expiry, \
+         open another: ozctl {} {} --request {name}\n",
         running.name_any(),
         until(ready),
         until(running),

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{self, Format, Table};
 use crate::{complete, names};
 
-/// Show templates and requests
+/// Show access templates and requests
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +35,7 @@ pub(crate) struct Get {
     /// Only those with these labels, such as app=web
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
@@ -82,11 +82,11 @@ impl Get {
 fn wanted(words: &[String]) -> Result<Vec<Wanted<'_>>> {
     let (first, names) = words
         .split_first()
-        .ok_or_else(|| Failure::new("name what to show"))?;
+        .ok_or_else(|| Failure::new("name the kind of objects to show"))?;
     if first.contains('/') {
         let pairs = words.iter().map(|word| {
             let (kind, name) = word.split_once('/').ok_or_else(|| {
-                Failure::new(format!("{word} is no KIND/NAME, as those before it are"))
+                Failure::new(format!("{word} is not KIND/NAME, as those before it are"))
             })?;
             let name = Some(names::checked(name)?);
             Ok(Wanted { kind, name })
@@ -95,7 +95,7 @@ fn wanted(words: &[String]) -> Result<Vec<Wanted<'_>>> {
     }
     let kinds: Vec<&str> = first.split(',').filter(|kind| !kind.is_empty()).collect();
     if kinds.len() > 1 && !names.is_empty() {
-        return Err(Failure::new("names go with one kind")
+        return Err(Failure::new("names require a single kind")
             .next("write KIND/NAME for each, as in `ozctl get ear/a par/b`"));
     }
     if names.is_empty() {
@@ -104,7 +104,7 @@ fn wanted(words: &[String]) -> Result<Vec<Wanted<'_>>> {
     }
     let kind = kinds
         .first()
-        .ok_or_else(|| Failure::new("name what to show"))?;
+        .ok_or_else(|| Failure::new("name the objects to show"))?;
     let named = names.iter().map(|name| {
         let name = Some(crate::names::checked(name)?);
         Ok(Wanted { kind, name })

@@ -26,16 +26,14 @@ use crate::{complete, connect, request};
 
 /// Write a kubeconfig for kubectl and others, for a request that goes through oz's gate
 ///
-/// Where a template says `sessions: Gate`, nobody gets into the pod directly:
-/// `ozctl exec`, `logs`, `cp` and `port-forward` go through the gate by
-/// themselves, and all other clients need its address. This writes it down, with
-/// the credentials of your current context as they are there: certificates,
-/// token, or the plugin that gets one.
+/// A template with `sessions: Gate` grants no direct access to the pod: `ozctl exec`, `logs`, `cp`
+/// and `port-forward` use the gate automatically, and all other clients require its address. The
+/// kubeconfig contains this address and the credentials of your current context: certificates,
+/// token, or the plugin that provides one.
 ///
-/// It leads to the pod of this request, for what the request grants, until it
-/// ends; for all else use the kubeconfig that you have. The file may hold your
-/// credentials: it is made for you alone (mode 0600), and no file is written
-/// over.
+/// The kubeconfig leads to the pod of this request, for the operations that the request grants,
+/// until its expiry; for other objects use your own kubeconfig. The file may contain your
+/// credentials: ozctl creates it with mode 0600, and does not overwrite a file.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -97,10 +95,10 @@ impl Kubeconfig {
 fn by_gate<R: AccessRequest>(name: &str, status: &RequestStatus) -> Result<()> {
     if !status.phase.is_granted() {
         let failure = Failure::new(format!(
-            "request {name} is {}; a kubeconfig is for one that is Starting or Active",
+            "request {name} is {}; a kubeconfig requires one that is Starting or Active",
             status.phase
         ));
-        return Err(failure.next(format!("ask anew with `ozctl {}`", R::PURPOSE)));
+        return Err(failure.next(format!("create a new request with `ozctl {}`", R::PURPOSE)));
     }
     if !status.gate {
         let failure = Failure::new(format!("request {name} does not go through oz's gate"));

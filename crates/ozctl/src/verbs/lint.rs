@@ -15,28 +15,30 @@ use crate::failure::Result;
 use crate::lint::{self, Finding};
 use crate::output;
 
-/// Check templates, access policies, requests, transient bindings, composites and harness runs in files
+/// Check templates, access policies, requests, transient bindings, composites and harness runs in
+/// files
 ///
-/// By the schema and the rules of admission, without a cluster, for CI. What needs one is not
-/// checked: whether targets and roles exist, whether the author may hand out what the template does,
-/// and which roles may be bound. Expressions of templates and access policies are compiled, and
-/// approval rules that nobody can satisfy are found. Of a composite it says what its condition Accepted
-/// would, and whether a policy in it compiles; one in a ConfigMap is for `ozctl rego check`. Whether
-/// policies grant what a harness template requires is for `ozctl run policy check`.
+/// The check uses the schema and the rules of admission, without a cluster, for CI. It omits the
+/// checks that require a cluster: whether targets and roles exist, whether the author has the
+/// rights that a template grants, and which roles can be bound. It compiles the expressions of
+/// templates and access policies, and reports approval rules that no user can satisfy. For a
+/// composite it reports the condition Accepted, and whether its inline policy compiles; for a
+/// policy in a ConfigMap use `ozctl rego check`. For the requirements of a harness template use
+/// `ozctl run policy check`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   ozctl lint templates/*.yaml
-  ozctl lint deploy/                   what ends in .yaml, .yml or .json in it
+  ozctl lint deploy/                   its files in .yaml, .yml and .json
   ozctl lint -o sarif deploy.yaml > oz.sarif
   helm template . | ozctl lint -
 
-Exit codes: 0 if nothing was found, 1 if something was or a file is unreadable.")]
+Exit codes: 0 without findings, 1 with findings or if a file is unreadable.")]
 pub(crate) struct Lint {
     /// Files of YAML or JSON, folders of them, - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// How to show what was found
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: Output,
 }

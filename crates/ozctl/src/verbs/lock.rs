@@ -15,11 +15,11 @@ use crate::failure::{Failure, Result};
 use crate::locks;
 use crate::output::{instant, line};
 
-/// End all access of a user or group, in a namespace or by a template, and let nobody have more
+/// Revoke all access of a user or group, in a namespace or by a template, and deny new access
 #[derive(Args)]
 #[command(after_help = "\
-What the lock ends stays ended. It holds until `--until` or for `--for`, and without these until `ozctl unlock NAME`.
-Names are compared letter by letter. Break-glass groups get in as ever: oz does not stand between them and a pod.
+Access that the lock revokes stays revoked. The lock holds until `--until` or for `--for`, and without these until
+`ozctl unlock NAME`. Names must match exactly. Break-glass groups keep their access, which does not depend on oz.
 
 Examples:
   ozctl lock user alice --reason 'stolen laptop'
@@ -27,18 +27,18 @@ Examples:
   ozctl lock namespace payments --reason 'release freeze' --until 2026-12-24T12:00:00Z --except-emergency
   ozctl lock template shell -n shop --reason 'wrong workload'")]
 pub(crate) struct Lock {
-    /// What is locked
+    /// Target of the lock
     #[arg(value_enum)]
     what: What,
     /// Name of it; of a template, in the chosen namespace
     name: String,
-    /// Why; whoever is locked out is told
+    /// Reason; the locked user can read it
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// When the lock ends by itself, in RFC 3339
+    /// Expiry of the lock, in RFC 3339
     #[arg(long, value_name = "INSTANT", conflicts_with = "lasting")]
     until: Option<String>,
-    /// How long the lock holds, such as 8h
+    /// Duration of the lock, such as 8h
     #[arg(id = "lasting", long = "for", value_name = "DURATION")]
     lasting: Option<GoDuration>,
     /// Let emergencies through all the same
@@ -46,7 +46,7 @@ pub(crate) struct Lock {
     except_emergency: bool,
 }
 
-/// What can be locked.
+/// The targets of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
     // A user or service account, as the API server knows them
@@ -73,9 +73,7 @@ impl Lock {
         let what = what.as_ref().map_or("lock", |value| value.get_name());
         let lock = locks::make(&cluster, &locks::prefix(what, &self.name), spec).await?;
         let until = lock.spec.until.as_ref();
-        let until = until.map_or("until it is unlocked".to_owned(), |at| {
-            format!("until {at}")
-        });
+        let until = until.map_or("until it is removed".to_owned(), |at| format!("until {at}"));
         context.print(&format!(
             "{} is locked {until} ({})\n",
             line(&target(&lock.spec.target)),
@@ -117,11 +115,12 @@ impl Lock {
         };
         let end = now.checked_add(SignedDuration::from(lasting));
         let end = end.ok().filter(|_| lasting.is_positive());
-        let end = end.ok_or_else(|| {
-            Failure::new(format!("--for {lasting}: no lock can hold for that")).next(
-                "name a time such as 8h, or leave it out for a lock that holds until it is removed",
+        let end =
+            end.ok_or_else(|| {
+                Failure::new(format!("--for {lasting}: a lock cannot hold for this duration")).next(
+                "give a duration such as 8h, or omit it for a lock that holds until it is removed",
             )
-        })?;
+            })?;
         Ok(Some(instant(end)))
     }
 }

@@ -13,16 +13,16 @@ use crate::failure::Result;
 use crate::locks;
 use crate::output::{self, Format, Table, short};
 
-/// Show who and what is locked, why and until when
+/// Show access locks: users, groups, namespaces and templates, with reason and expiry
 #[derive(Args)]
 #[command(after_help = "\
-A lock that is over locks nobody, and stays until somebody removes it or gives it another end.
+An expired lock has no effect, and stays until a user deletes it or changes its expiry.
 
 Examples:
   ozctl locks
   ozctl locks -o json")]
 pub(crate) struct Locks {
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }

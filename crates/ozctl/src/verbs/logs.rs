@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::target::Target;
 use crate::{complete, session};
 
-/// Show what a pod writes, where a template allows Log
+/// Show the logs of a pod, if its template allows Log
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -25,25 +25,25 @@ Examples:
 
 Exit codes: 0, 1 if ozctl failed, 124 if access ended while following.")]
 pub(crate) struct Logs {
-    /// Whose logs, as for `ozctl exec`
+    /// Pod or workload, as for `ozctl exec`
     #[arg(add = ArgValueCompleter::new(complete::targets))]
     target: Target,
     /// The container [default: the template's, else the pod's main one]
     #[arg(short, long)]
     container: Option<String>,
-    /// Go on with what is written from now on
+    /// Follow the log
     #[arg(short, long)]
     follow: bool,
-    /// Only this many lines from the end
+    /// Number of lines from the end
     #[arg(long, value_name = "LINES")]
     tail: Option<i64>,
-    /// Only what is younger than this, such as 10m
+    /// Maximum age of the lines, such as 10m
     #[arg(long, value_name = "DURATION")]
     since: Option<String>,
-    /// With the time of each line
+    /// Print the time of each line
     #[arg(long)]
     timestamps: bool,
-    /// Of the container that ran before
+    /// Print the log of the previous container
     #[arg(short, long)]
     previous: bool,
     #[command(flatten)]
@@ -57,7 +57,7 @@ impl Logs {
             Some(text) => {
                 let since = go_duration(text);
                 let since = since.ok_or_else(|| {
-                    Failure::new(format!("--since: {text} is no duration, such as 10m"))
+                    Failure::new(format!("--since: {text} is not a duration, such as 10m"))
                 })?;
                 Some(i64::try_from(since.as_secs()).unwrap_or(i64::MAX).max(1))
             }

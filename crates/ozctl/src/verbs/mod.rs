@@ -17,7 +17,7 @@ macro_rules! verbs {
         pub(crate) const HEADINGS: &[(&str, usize)] =
             &[$(($heading, [$(stringify!($Verb)),*].len())),*];
 
-        /// What ozctl does.
+        /// The commands of ozctl.
         #[derive(Subcommand)]
         pub(crate) enum Verb {
             $($(

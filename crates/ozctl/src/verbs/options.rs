@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 
-/// List the options that choose cluster and user; every command takes them
+/// List the options that select cluster and user, for every command
 #[derive(Args)]
 pub(crate) struct Options {}
 

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::target::Target;
 
-/// Open a shell, or run one command, in a pod of your own
+/// Open a shell, or run one command, in a dedicated pod
 ///
 /// The pod is made as a PodAccessTemplate says, for you alone, and ends with
 /// the session. Everything else is as with `ozctl exec`.

@@ -4,20 +4,27 @@
 use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use oz_api::harness::{BrokerPolicy, ProviderKind, TemplateKind};
 use oz_runs::policy::{Discovery, discovery};
-use oz_runs::scaffold::placeholders;
+use oz_runs::scaffold::{Account, placeholders};
 use serde_json::{Value, json};
 
+use crate::cluster::Cluster;
 use crate::complete;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::names::checked;
 use crate::output::{self, Format, Table, TextFormat, instant, line};
-use crate::run::{check_policies, installed, policies, provider, scaffold_policy, template_kind};
+use crate::run::{
+    PolicyCheck, broker_account, check_policies, installed, policies, provider, scaffold_policy,
+    secret_access, template_kind,
+};
+use crate::verbs::run::findings;
 
-/// Show what harness runs may have here, and what they lack (needs the chart's harness.enabled)
+/// Show and check the broker policies of harness runs (requires the chart's harness.enabled)
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -39,23 +46,26 @@ pub(crate) enum Verb {
     Scaffold(Scaffold),
 }
 
-/// Show the policies of the namespace
+/// Show the broker policies of the namespace
 #[derive(Args)]
 pub(crate) struct List {
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
 
-/// Check whether policies grant what a template requires
+/// Check whether broker policies grant the requirements of a harness template
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   ozctl run policy check claude-code
   ozctl run policy check claude-code -o json
 
-Exit codes: 0 if runs of the template would be let in, 1 if not: then what is
-lacking is named.")]
+Checks whether policies grant each credential and each host, whether the hosts
+of each credential are granted, whether the webhook verified the policies, and
+whether the broker may read their Secrets.
+
+Exit codes: 0 if no check fails, 1 if one does.")]
 pub(crate) struct Check {
     /// The template
     #[arg(value_name = "TEMPLATE", add = ArgValueCandidates::new(complete::harness_templates))]
@@ -63,35 +73,47 @@ pub(crate) struct Check {
     /// Which kind of template [default: the namespace's own, else the cluster's]
     #[arg(long, value_name = "KIND", value_parser = template_kind)]
     template_kind: Option<TemplateKind>,
-    /// How to show it
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }
 
-/// Print a policy that grants what a template requires, to begin with
+/// Print a broker policy with the requirements of a harness template
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   ozctl run policy scaffold claude-code > policy.yaml
   ozctl run policy scaffold claude-code --provider AnthropicAPI --name claude
+  ozctl run policy scaffold claude-code --role | kubectl apply -f -
+  ozctl run policy scaffold --role --name claude
 
-Nothing is written to the cluster. What you have to replace, and the Secrets
-that have to be there, stand in comments above the policy.
+Writes nothing to the cluster. Comments above the policy list the values to
+replace and the Secrets that must exist. A Role and a RoleBinding precede it:
+with them, the broker may read the Secrets of the policy, and no others.
 
 Providers: UserSuppliedSecret, AnthropicAPI, GitHubApp, PATPool.")]
 pub(crate) struct Scaffold {
     /// The template
-    #[arg(value_name = "TEMPLATE", add = ArgValueCandidates::new(complete::harness_templates))]
-    template: String,
+    #[arg(value_name = "TEMPLATE", required_unless_present_all = ["role", "name"], add = ArgValueCandidates::new(complete::harness_templates))]
+    template: Option<String>,
     /// Which kind of template [default: the namespace's own, else the cluster's]
     #[arg(long, value_name = "KIND", value_parser = template_kind)]
     template_kind: Option<TemplateKind>,
-    /// Where the credentials come from
+    /// Provider of the credentials
     #[arg(long, value_name = "PROVIDER", default_value = "UserSuppliedSecret", value_parser = provider)]
     provider: ProviderKind,
-    /// Name of the policy [default: the template's]
+    /// Name of the policy [default: the template's; with --role, all policies for the template]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Print only the Role and the RoleBinding for the Secrets of existing policies
+    #[arg(long)]
+    role: bool,
+    /// Namespace of oz
+    #[arg(long, default_value = "oz-system", value_name = "NAMESPACE")]
+    oz_namespace: String,
+    /// Service account of the broker [default: that of its Deployment, else oz-broker]
+    #[arg(long, value_name = "NAME")]
+    broker_account: Option<String>,
 }
 
 impl Policy {
@@ -185,43 +207,62 @@ impl Check {
                 "credentials": lacking.credentials,
                 "egress": output::to_value(&lacking.egress)?,
             },
+            "findings": findings::values(&check.findings),
         });
         let text = match self.output {
             TextFormat::Json => output::json(&report)?,
             TextFormat::Yaml => output::yaml(&report)?,
-            TextFormat::Text => {
-                let of = match &check.policies[..] {
-                    [] => "none".to_owned(),
-                    names => names.join(", "),
-                };
-                let mut text = line(&format!("{} {name}, policies: {of}", check.kind)) + "\n";
-                text.push_str(&match check.is_granted {
-                    true => "All that it requires is granted.\n".to_owned(),
-                    false => line(&format!("Lacking: {lacking}")) + "\n",
-                });
-                text
-            }
+            TextFormat::Text => text(context, &check),
         };
         context.print(&text)?;
-        if lacking.is_empty() {
-            return Ok(Exit::SUCCESS);
+        if !lacking.is_empty() {
+            context.say(&format!(
+                "`ozctl run policy scaffold {name}` prints a policy that grants it."
+            ));
         }
-        context.say(&format!(
-            "`ozctl run policy scaffold {name}` prints a policy that grants it."
-        ));
-        Ok(Exit::FAILURE)
+        Ok(match check.is_yes() {
+            true => Exit::SUCCESS,
+            false => Exit::FAILURE,
+        })
     }
+}
+
+fn text(context: &Context, check: &PolicyCheck) -> String {
+    let PolicyCheck { template, kind, .. } = check;
+    let of = match &check.policies[..] {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    let mut text = line(&format!("{kind} {template}, policies: {of}")) + "\n";
+    text.push_str(&match check.is_granted {
+        true => "All that it requires is granted.\n".to_owned(),
+        false => line(&format!("Lacking: {}", check.gaps)) + "\n",
+    });
+    text + &findings::rows(context, &check.findings)
 }
 
 impl Scaffold {
     async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
+        let broker = self.broker(&cluster).await?;
+        let name = self.name.as_deref();
+        let Some(template) = self.template.as_deref().filter(|_| !self.role) else {
+            let access = secret_access(&cluster, self.template.as_deref(), name, &broker).await?;
+            if access.is_empty() {
+                context.say_plain("the policies name no Secret that the broker reads");
+            }
+            let documents = access.iter().map(manifests);
+            let documents: Vec<String> = documents.collect::<Result<_>>()?;
+            context.print(&documents.join("---\n"))?;
+            return Ok(Exit::SUCCESS);
+        };
         let scaffold = scaffold_policy(
             &cluster,
-            &self.template,
+            template,
             self.template_kind,
             self.provider,
-            self.name.as_deref(),
+            name,
+            &broker,
         );
         let scaffold = scaffold.await?;
         if !scaffold.is_needed {
@@ -231,20 +272,45 @@ impl Scaffold {
             ));
         }
         let mut text = String::new();
+        // Applied first, the Role is in force when the operator checks the policy.
+        if let Some(access) = &scaffold.access {
+            text.push_str(&manifests(access)?);
+            text.push_str("---\n");
+        }
         for note in placeholders(&scaffold.policy) {
             text.push_str(&format!("# {}\n", line(&note)));
         }
-        let manifest = output::whole(&scaffold.policy)?;
-        context.print(&(text + &output::yaml(&manifest)?))?;
+        text.push_str(&output::yaml(&output::whole(&scaffold.policy)?)?);
+        context.print(&text)?;
         Ok(Exit::SUCCESS)
+    }
+
+    /// Returns the account of the broker.
+    async fn broker(&self, cluster: &Cluster) -> Result<Account> {
+        let namespace = checked(&self.oz_namespace)?;
+        Ok(match &self.broker_account {
+            Some(name) => Account {
+                namespace: namespace.to_owned(),
+                name: checked(name)?.to_owned(),
+            },
+            None => broker_account(cluster, namespace).await,
+        })
     }
 }
 
-/// Returns the failure of `policy suggest`: it requires records of denied hosts, which no part of
-/// oz writes yet.
+/// Formats a Role and its RoleBinding as two documents.
+fn manifests((role, binding): &(Role, RoleBinding)) -> Result<String> {
+    let role = output::yaml(&output::whole(role)?)?;
+    let binding = output::yaml(&output::whole(binding)?)?;
+    Ok(format!(
+        "# The broker may read these Secrets, and no others.\n{role}---\n{binding}"
+    ))
+}
+
+/// Returns the failure of `policy suggest`: oz does not derive policies from refused hosts.
 pub(crate) fn suggest() -> Failure {
-    Failure::new("policy suggest is not served yet: oz keeps no record of hosts that were refused to runs").next(
-        "`ozctl run policy check TEMPLATE` names what a template lacks, `ozctl run policy scaffold TEMPLATE` prints a policy \
-         that grants it",
+    Failure::new("policy suggest is not served yet").next(
+        "`ozctl run egress RUN` lists the hosts that a run was refused, `ozctl run policy check TEMPLATE` names the missing \
+         grants of a template, `ozctl run policy scaffold TEMPLATE` prints a policy with them",
     )
 }

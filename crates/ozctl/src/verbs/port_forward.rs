@@ -19,7 +19,7 @@ use crate::failure::{Failure, Result};
 use crate::target::Target;
 use crate::{complete, session};
 
-/// Forward ports of this machine to a pod, where a template allows PortForward
+/// Forward local ports to a pod, if its template allows PortForward
 ///
 /// Ends with Ctrl-C, or with the access; connections that are open then are cut.
 #[derive(Args)]
@@ -30,7 +30,7 @@ Examples:
 
 Exit codes: 130 after Ctrl-C, 124 when access ended, 1 if ozctl failed.")]
 pub(crate) struct PortForward {
-    /// What to connect to, as for `ozctl exec`
+    /// Pod or workload, as for `ozctl exec`
     #[arg(add = ArgValueCompleter::new(complete::targets))]
     target: Target,
     /// Ports; before the colon that of this machine, 0 or nothing for any
@@ -55,7 +55,7 @@ impl std::str::FromStr for Ports {
     fn from_str(text: &str) -> Result<Self> {
         let number = |text: &str| {
             text.parse::<u16>()
-                .map_err(|_| Failure::new(format!("{text} is no port")))
+                .map_err(|_| Failure::new(format!("{text} is not a port")))
         };
         let (local, remote) = match text.split_once(':') {
             Some(("", remote)) => (0, number(remote)?),

@@ -19,14 +19,14 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::{choose, output};
 
-/// Write a bundle for a bug report, without names, reasons and secrets
+/// Write a cluster report for a bug, without names, reasons and secrets
 #[derive(Args)]
 #[command(after_help = "\
-In it: versions, what `ozctl doctor` found, the namespace's templates and
-requests, and oz's events. People are user-1, user-2 and so on, requests
-request-1 and so on; reasons, commands, values of environment variables,
-annotations and the API server's address are left out. Read it before you
-send it.
+Contains versions, the results of `ozctl doctor`, the namespace's templates and
+requests, and oz's events. Users are replaced by user-1, user-2 and so on,
+requests by request-1 and so on; reasons, commands, values of environment
+variables, annotations and the API server's address are removed. Read it before
+you send it.
 
 Examples:
   ozctl report > oz-report.yaml

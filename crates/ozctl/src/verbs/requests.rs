@@ -10,7 +10,7 @@ use crate::failure::Result;
 use crate::output::{self, Format, Table, short};
 use crate::request::{self, Filter, Listed};
 
-/// Show what was asked for, by whom, and how much of it is left
+/// Show access requests with requester, phase and remaining time
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -18,16 +18,16 @@ Examples:
   ozctl requests --mine --active
   ozctl requests -A -o json")]
 pub(crate) struct Requests {
-    /// Only your own
+    /// List only your own requests
     #[arg(long)]
     mine: bool,
-    /// Only those that are not over
+    /// List only active requests
     #[arg(long)]
     active: bool,
     /// All namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }

@@ -9,26 +9,26 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::{names, reviews};
 
-/// Write what you found of an emergency, or of what break-glass opened
+/// Write the finding of an access review, of an emergency or of break-glass
 #[derive(Args)]
 #[command(after_help = "\
-What is found is on record with your name, as the API server knows you, and stays as it is. Whoever asked for the
-emergency, or got in, does not review it.
+The finding is recorded with your name, as the API server authenticates you, and is immutable. The requester of the
+emergency, and the user of break-glass, cannot review it.
 
 Findings:
   Justified     it was an emergency
-  Unjustified   it was none, or something else was done than was needed
-  FollowUp      something has to be done about it, which the reason names
+  Unjustified   it was not an emergency, or the actions exceeded it
+  FollowUp      the reason names an action that is required
 
 Examples:
   ozctl review alice-x7k2p-0a1b2c3d --finding Justified --reason 'INC-42: the queue was full'")]
 pub(crate) struct Review {
-    /// Name of the review, as `ozctl reviews` has it
+    /// Name of the review, as `ozctl reviews` prints it
     name: String,
-    /// What you found: Justified, Unjustified or FollowUp
+    /// Finding: Justified, Unjustified or FollowUp
     #[arg(long, value_name = "FINDING", value_parser = finding)]
     finding: Finding,
-    /// Why, for whoever asked and for the record
+    /// Reason, for the requester and the audit trail
     #[arg(long, value_name = "TEXT")]
     reason: String,
 }

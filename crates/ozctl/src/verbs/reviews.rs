@@ -13,13 +13,13 @@ use crate::failure::Result;
 use crate::output::{self, Table, TextFormat, short};
 use crate::{choose, reviews};
 
-/// Show which emergencies wait for you to review them, and what break-glass opened
+/// Show the access reviews that wait for you, of emergencies and of break-glass
 #[derive(Args)]
 #[command(after_help = "\
-An emergency is listed if its template named you or a group of yours as a reviewer, you did not ask for it yourself,
-and nobody has written what they found. What somebody opened as break-glass in an enforcing namespace is listed with
-that in place of a template, for whoever may review it. `ozctl review NAME --finding Justified --reason WHY` does. With --all every
-review is listed, also those that are written, and attestations of who could get in.
+Lists the emergencies without a finding whose template names you or one of your groups as reviewer, except your own
+requests. A use of break-glass in an enforcing namespace is listed as well, for the users who may review it.
+`ozctl review NAME --finding Justified --reason WHY` writes a finding. --all adds the reviews with a finding, and
+attestations of entitlements.
 
 Examples:
   ozctl reviews
@@ -32,7 +32,7 @@ pub(crate) struct Reviews {
     /// Also those that wait for others, and those that are written
     #[arg(long)]
     all: bool,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }
@@ -55,7 +55,7 @@ impl Reviews {
             TextFormat::Text if found.is_empty() => {
                 context.say(match self.all {
                     true => "There are no reviews.",
-                    false => "No review waits for you.",
+                    false => "No reviews wait for you.",
                 });
                 return Ok(Exit::SUCCESS);
             }

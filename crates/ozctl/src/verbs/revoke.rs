@@ -16,13 +16,13 @@ use crate::names::Named;
 use crate::request::user;
 use crate::{choose, complete};
 
-/// End access before its time
+/// Revoke access before its expiry
 #[derive(Args)]
 #[command(
     visible_alias = "delete",
     after_help = "\
 The request is deleted; oz takes the access away at once and records it. Sessions that are open are ended if they can be: see
-`kubectl get ear NAME` for its condition SessionsCut.
+`kubectl get ear NAME` for its condition SessionTermination.
 
 Examples:
   ozctl revoke alice-x7k2p
@@ -108,7 +108,7 @@ fn no_binding(cluster: &Cluster, name: &str) -> Failure {
     Failure::new(format!(
         "no transient binding {name} in namespace {namespace}"
     ))
-    .next("`ozctl get trb` lists those that are there, `ozctl get tcrb` those of the cluster")
+    .next("`ozctl get trb` lists the existing ones, `ozctl get tcrb` those of the cluster")
 }
 
 /// Returns the failure for a name that no request has.
@@ -117,7 +117,7 @@ pub(super) fn no_request(cluster: &Cluster, name: &str) -> Failure {
         "no request {name} in namespace {}",
         cluster.namespace
     ))
-    .next("`ozctl requests` lists those that are there")
+    .next("`ozctl requests` lists the existing requests")
 }
 
 async fn delete<K: Kind>(context: &Context, cluster: &Cluster, name: &str) -> Result<bool> {

@@ -10,24 +10,24 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{self, Format, Table};
 
-/// Show what may be asked for here, and for how long
+/// Show the access templates that you may use, with maximum duration
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   ozctl templates
-  ozctl templates --all -o wide    also those that do not let you in, and why
+  ozctl templates --all -o wide    also those that deny you access, with the reason
   ozctl templates -A -o json       in every namespace
 
-With -o json each template has `mayAsk` and, if it is false, `reason` beside
-the fields of the API.")]
+With -o json each template has `mayAsk` and, if it is false, `reason`, in
+addition to the fields of the API.")]
 pub(crate) struct Templates {
-    /// Also those that do not let you in
+    /// List templates that do not grant you access as well
     #[arg(long)]
     all: bool,
     /// All namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
@@ -46,17 +46,14 @@ impl Templates {
         let is_table = matches!(self.output, Format::Table | Format::Wide);
         if is_table && hidden > 0 {
             context.say(&format!(
-                "{hidden} more do not let {} in; --all shows them and why.",
+                "{hidden} more do not grant {} access; --all shows them and the reason.",
                 me.user
             ));
         }
         if is_table && shown.is_empty() {
             context.say(&match self.all_namespaces {
-                true => "Nothing may be asked for.".to_owned(),
-                false => format!(
-                    "Nothing may be asked for in namespace {}.",
-                    cluster.namespace
-                ),
+                true => "No templates found.".to_owned(),
+                false => format!("No templates found in namespace {}.", cluster.namespace),
             });
             return Ok(Exit::SUCCESS);
         }
@@ -86,7 +83,7 @@ impl Templates {
                 cells.push(offer.namespace.clone());
             }
             let target = offer.workload.as_ref().map_or_else(
-                || "a pod of its own spec".to_owned(),
+                || "a dedicated pod with its own spec".to_owned(),
                 |target| format!("{}/{}", target.kind.to_string().to_lowercase(), target.name),
             );
             cells.extend([

@@ -11,10 +11,10 @@ use crate::names::checked;
 use crate::output::line;
 use crate::{complete, locks};
 
-/// Remove a lock
+/// Delete an access lock
 #[derive(Args)]
 #[command(after_help = "\
-New access can be asked for from then on. What the lock ended stays ended.
+Users can request access again. Access that the lock revoked stays revoked.
 
 Examples:
   ozctl unlock user-alice-x7k2p")]

@@ -14,7 +14,7 @@ pub(crate) struct Version {
     /// Do not ask the cluster
     #[arg(long)]
     client: bool,
-    /// How to show it
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }

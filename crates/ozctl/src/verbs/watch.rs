@@ -10,14 +10,14 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::{self, line};
 
-/// Show what changes of requests, answers, reviews and locks, until Ctrl-C
+/// Watch access requests, approvals, reviews and locks, until Ctrl-C
 ///
-/// One line for each change: what it is, who it was, how far it is, until when, and why. What is there when it begins is
-/// not shown; `ozctl requests`, `approvals`, `reviews` and `locks` do. An API server that starts anew ends nothing: what
-/// came meanwhile is shown when it answers again, as far as it is still there. Standard error says when nothing comes
-/// any more, and when it does again.
+/// ozctl prints one line for each change: object, user, phase, expiry and reason. It does not print
+/// the existing objects; `ozctl requests`, `approvals`, `reviews` and `locks` list them. When the
+/// API server is available again after a restart, ozctl prints the changes of objects that still
+/// exist. It reports the loss and the return of the connection on standard error.
 ///
-/// What you may not list is left out, and said at the beginning.
+/// Kinds that you may not list are omitted, and reported at the start.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +28,7 @@ pub(crate) struct Watch {
     /// All namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: Format,
 }
@@ -62,7 +62,7 @@ impl Watch {
             context.say(&format!("{title}: not watched: {}", failure.message()));
         };
         let feeds = Feeds::begin(&cluster, self.all_namespaces, &told, &link, refused).await?;
-        context.say("watching; Ctrl-C ends it");
+        context.say("watching; Ctrl-C stops");
         feeds.follow().await?;
         Ok(Exit::SUCCESS)
     }
@@ -83,8 +83,8 @@ impl Watch {
             false => &standing.phase,
         };
         let mut cells = vec![format!("{} {name}", change.kind), phase.to_owned()];
-        cells.extend(standing.who.clone());
-        cells.push(standing.what.clone());
+        cells.extend(standing.user.clone());
+        cells.push(standing.subject.clone());
         cells.extend(
             standing
                 .until
@@ -103,14 +103,16 @@ fn said_once(context: &Context, broken: &Cell<usize>, link: Link<'_>) {
         Link::Broken(failure) => {
             if broken.get() == 0 {
                 let why = failure.message();
-                context.say_plain(&format!("no changes come: {why}; connecting again"));
+                context.say_plain(&format!(
+                    "failed to receive changes: {why}; connecting again"
+                ));
             }
             broken.set(broken.get() + 1);
         }
         Link::Back => {
             broken.set(broken.get().saturating_sub(1));
             if broken.get() == 0 {
-                context.say("watching again; what came meanwhile is shown");
+                context.say("watching again, with the changes of the interruption");
             }
         }
     }

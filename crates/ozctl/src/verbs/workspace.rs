@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::run::installed;
 use crate::{complete, names};
 
-/// Show and end workspaces of harness runs (needs the chart's harness.enabled)
+/// Show and delete workspaces of harness runs (needs the chart's harness.enabled)
 ///
 /// A workspace is storage that one run at a time works on; files and HOME outlive a run.
 #[derive(Args)]
@@ -35,18 +35,18 @@ enum Verb {
     End(End),
 }
 
-/// Show workspaces, and which run holds each
+/// Show workspaces of harness runs, and the run that uses each
 #[derive(Args)]
 struct List {
     #[command(flatten)]
     flags: Flags,
 }
 
-/// End workspaces: what is on them is gone
+/// Delete workspaces of harness runs, with their PersistentVolumeClaims and files
 #[derive(Args)]
 #[command(after_help = "\
-The Workspace is deleted, and its claim with all files on it. One that a run
-holds ends when that run is over.
+Deletes the Workspace, and its PersistentVolumeClaim with all files. A workspace
+that a run uses is deleted when the run has ended.
 
 Examples:
   ozctl workspace end demo")]
@@ -92,7 +92,7 @@ async fn end(context: &Context, cluster: &Cluster, name: &str) -> Result<()> {
             "no workspace {name} in namespace {}",
             cluster.namespace
         ))
-        .next("`ozctl workspace list` lists those that are there")
+        .next("`ozctl workspace list` lists the existing workspaces")
     })?;
     let parameters = DeleteParams {
         preconditions: Some(kube::api::Preconditions {
@@ -109,7 +109,9 @@ async fn end(context: &Context, cluster: &Cluster, name: &str) -> Result<()> {
     let holder = found.status.and_then(|status| status.active_run_ref);
     context.print(&match holder {
         Some(run) => {
-            crate::output::line(&format!("Workspace {name} ends when run {run} is over")) + "\n"
+            crate::output::line(&format!(
+                "Workspace {name} is deleted when run {run} has ended"
+            )) + "\n"
         }
         None => format!("Workspace {name} ended\n"),
     })

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::output::{shows, told};
+use crate::output::{run_commands, shows};
 use crate::shop::{self, from_now};
-use crate::stub::{Answer, Asked, Stub, status};
+use crate::stub::{Answer, ReceivedRequest, Stub, status};
 
 const GROUP: &str = "crds.wizardofoz.co/v1alpha1";
 const WHILE: i64 = 20 * 60 + 30;
@@ -62,7 +62,7 @@ fn answered(request: &str, by: &str) -> Value {
 
 /// Answers with many requests, of which alice can decide one: the others are her own, over, decided
 /// by her, or for other approvers.
-fn answer(asked: &Asked) -> Answer {
+fn answer(asked: &ReceivedRequest) -> Answer {
     let (method, path) = asked.what.split_once(' ').unwrap_or_default();
     let resource = path.rsplit('/').next().unwrap_or_default();
     match (method, resource) {
@@ -127,11 +127,14 @@ fn approvals_are_listed_and_decided() {
         "approve trb/bob-a1b2c",
         "deny nobody --reason INC-42",
     ];
-    shows(&told(&Stub::start(answer), &lines), "approvals");
+    shows(&run_commands(&Stub::start(answer), &lines), "approvals");
 }
 
 #[test]
 fn nothing_waits() {
-    let said = told(&shop::open(), &["approvals"]);
-    assert!(said.contains("Nothing waits for you."), "{said}");
+    let said = run_commands(&shop::open(), &["approvals"]);
+    assert!(
+        said.contains("No requests wait for your approval."),
+        "{said}"
+    );
 }

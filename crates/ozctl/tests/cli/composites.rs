@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::output::{shows, told};
+use crate::output::{run_commands, shows};
 use crate::shop::{self, from_now};
-use crate::stub::{Answer, Asked, Stub, status};
+use crate::stub::{Answer, ReceivedRequest, Stub, status};
 
 const UID: &str = "f1";
 
@@ -52,9 +52,9 @@ fn runs() -> Value {
     json!({
         "account": "oz-system/oz-composites",
         "conditions": [
-            condition("Accepted", true, "Accepted", "what is declared can be run"),
-            condition("Permitted", true, "Permitted", "oz-system/oz-composites has the rights that it needs"),
-            condition("Running", true, "Running", "parents are looked after"),
+            condition("Accepted", true, "Accepted", "the composite is accepted"),
+            condition("Permitted", true, "Permitted", "oz-system/oz-composites has the required rights"),
+            condition("Running", true, "Running", "parents are reconciled"),
         ],
     })
 }
@@ -65,7 +65,7 @@ fn composites() -> Vec<Value> {
     policy["language"] = json!("v0");
     let mut refused = runs();
     let lacks = "oz-system/oz-composites lacks these rules of a ClusterRole: {}";
-    refused["conditions"][1] = condition("Permitted", false, "RightMissing", lacks);
+    refused["conditions"][1] = condition("Permitted", false, "PermissionMissing", lacks);
     refused["conditions"][2] = condition("Running", false, "Stopped", "see the other conditions");
     vec![
         composite(
@@ -159,7 +159,7 @@ fn kinds() -> Value {
     json!({"kind": "APIResourceList", "groupVersion": "example.org/v1", "resources": kinds})
 }
 
-fn answer(asked: &Asked, policy: &str) -> Answer {
+fn answer(asked: &ReceivedRequest, policy: &str) -> Answer {
     let path = asked.what.strip_prefix("GET /").unwrap_or_default();
     match path {
         "apis/metacontroller.k8s.io/v1alpha1/compositecontrollers" => {
@@ -257,13 +257,13 @@ fn composites_are_listed_and_explained_for_parent() {
         "explain fleets/two",
         "explain pods/one",
     ];
-    shows(&told(&stub, &lines), "composites");
+    shows(&run_commands(&stub, &lines), "composites");
 }
 
 #[test]
 fn explain_reports_policy_that_does_not_compile() {
     let stub = Stub::start(|asked| answer(asked, "package fleets\n\nchildren := [\n"));
-    let told = told(&stub, &["explain fleets/one"]);
+    let told = run_commands(&stub, &["explain fleets/one"]);
     assert!(
         told.contains("but: the policy in policies does not compile: fleets/fleets.rego:"),
         "{told}"
@@ -279,9 +279,9 @@ fn without_the_definition_it_is_said_what_to_switch_on() {
         true => status(404, "the server could not find the requested resource"),
         false => answer(asked, POLICY),
     });
-    let told = told(&stub, &["composites", "explain fleets/one"]);
+    let told = run_commands(&stub, &["composites", "explain fleets/one"]);
     assert!(told.contains("Next: switch composites on"), "{told}");
-    assert!(told.contains("fleets is no kind of request"), "{told}");
+    assert!(told.contains("fleets is not a kind of request"), "{told}");
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn unlistable_composite_kind_is_reported_and_other_is_shown() {
         true => status(404, "the server could not find the requested resource"),
         false => answer(asked, POLICY),
     });
-    let told_so = told(&stub, &["composites", "composites -o name"]);
+    let told_so = run_commands(&stub, &["composites", "composites -o name"]);
     let words =
         "Not shown: the cluster has no CompositeControllers (metacontroller.k8s.io/v1alpha1)";
     assert_eq!(told_so.matches(words).count(), 2, "{told_so}");
@@ -302,7 +302,7 @@ fn unlistable_composite_kind_is_reported_and_other_is_shown() {
         true => status(403, "regocontrollers is forbidden: alice cannot list them"),
         false => answer(asked, POLICY),
     });
-    let told_so = told(&stub, &["composites", "composites -o name"]);
+    let told_so = run_commands(&stub, &["composites", "composites -o name"]);
     let words = "Not shown: regocontrollers is forbidden: alice cannot list them";
     assert_eq!(told_so.matches(words).count(), 2, "{told_so}");
     assert!(

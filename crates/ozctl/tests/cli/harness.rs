@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::stub::{Answer, Asked, Stub, status};
+use crate::stub::{Answer, ReceivedRequest, Stub, status};
 
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 const RUN: &str = "/apis/paddock.dev/v1alpha1/namespaces/shop/harnessruns/hello";
@@ -14,7 +14,7 @@ const RUN: &str = "/apis/paddock.dev/v1alpha1/namespaces/shop/harnessruns/hello"
 /// that reads ends in `phase` and writes `log`.
 fn shop(phase: &'static str, log: &Value) -> Stub {
     let log = log.clone();
-    Stub::start(move |asked: &Asked| -> Answer {
+    Stub::start(move |asked: &ReceivedRequest| -> Answer {
         let (method, path) = asked.what.split_once(' ').unwrap();
         match (method, path) {
             ("GET", RUN) => (200, over()),
@@ -77,6 +77,7 @@ fn run_commands_without_installed_kinds_explain_installation() {
         (&["run", "list"], 1),
         (&["run", "status", "hello"], 1),
         (&["run", "events", "hello", "-f"], 1),
+        (&["run", "egress", "hello", "-f"], 1),
         (&["run", "logs", "hello"], 1),
         (&["run", "explain", "hello"], 1),
         (&["run", "template", "echo"], 1),
@@ -154,6 +155,86 @@ fn an_image_of_others_and_a_file_outside_are_refused_before_there_is_a_pod() {
                 .iter()
                 .any(|asked| asked.what.starts_with("POST"))
         );
+    }
+}
+
+#[test]
+fn destinations_of_run_are_listed_without_control_characters() {
+    let stub = Stub::start(|asked: &ReceivedRequest| match asked.what.as_str() {
+        "GET /apis/paddock.dev/v1alpha1/namespaces/shop/harnessruns/hello" => {
+            let mut run = over();
+            run["status"]["egress"] = json!([
+                {
+                    "host": "api.anthropic.com", "port": 443, "granted": 2, "credential": "ANTHROPIC_API_KEY",
+                    "first": "2026-01-31T09:00:00Z", "last": "2026-01-31T09:01:00Z",
+                },
+                {"host": "a\u{1b}[2Jb", "port": 0, "refused": 1, "reason": "HostNotGranted"},
+            ]);
+            (200, run)
+        }
+        path => status(404, &format!("{path} not found")),
+    });
+    for words in [&["-f"][..], &["-o", "json"]] {
+        let words = [&["run", "egress", "hello"], words].concat();
+        let answer = stub.ozctl(&words).output().unwrap();
+        assert_eq!(answer.status.code(), Some(0), "{words:?}");
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        assert!(!text.contains('\u{1b}'), "{text}");
+        assert!(text.contains("api.anthropic.com"), "{text}");
+        assert!(text.contains("HostNotGranted"), "{text}");
+    }
+}
+
+#[test]
+fn scaffolded_role_is_for_account_of_brokers_deployment() {
+    let policy = json!({
+        "apiVersion": "paddock.dev/v1alpha1", "kind": "BrokerPolicy",
+        "metadata": {"name": "claude", "namespace": "shop"},
+        "spec": {"appliesToTemplates": ["claude"], "grants": {"credentials": [
+            {"name": "KEY", "provider": {"kind": "AnthropicAPI", "secretRef": {"name": "anthropic", "key": "key"}}},
+        ]}},
+    });
+    let deployment = json!({
+        "metadata": {"name": "access-oz-broker", "labels": {"app.kubernetes.io/component": "broker"}},
+        "spec": {"selector": {}, "template": {"spec": {"serviceAccountName": "access-oz-broker", "containers": []}}},
+    });
+    for (namespace, account) in [("access", "access-oz-broker"), ("oz-system", "oz-broker")] {
+        let (policy, deployment) = (policy.clone(), deployment.clone());
+        let stub = Stub::start(move |asked: &ReceivedRequest| {
+            let list = |kind: &str, items: &[Value]| json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": items});
+            let what = asked.what.as_str();
+            if what.starts_with("GET /apis/paddock.dev/v1alpha1/namespaces/shop/brokerpolicies") {
+                return (200, list("BrokerPolicyList", std::slice::from_ref(&policy)));
+            }
+            match what.starts_with("GET /apis/apps/v1/namespaces/access/deployments") {
+                true => (
+                    200,
+                    list("DeploymentList", std::slice::from_ref(&deployment)),
+                ),
+                false => status(403, "forbidden"),
+            }
+        });
+        let words = [
+            "run",
+            "policy",
+            "scaffold",
+            "--role",
+            "--name",
+            "claude",
+            "--oz-namespace",
+            namespace,
+        ];
+        let answer = stub.ozctl(&words).output().unwrap();
+        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert_eq!(answer.status.code(), Some(0), "{said}");
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        assert!(text.contains("name: claude-secrets"), "{text}");
+        assert!(text.contains(&format!("name: {account}\n")), "{text}");
+        assert!(
+            text.contains(&format!("namespace: {namespace}\n")),
+            "{text}"
+        );
+        assert!(!text.contains("kind: BrokerPolicy"), "{text}");
     }
 }
 

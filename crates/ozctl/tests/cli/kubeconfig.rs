@@ -73,7 +73,10 @@ fn several_files_are_one_kubeconfig_and_a_flag_names_one_alone() {
     };
     // The first file's context is the current one.
     let said = run(&["templates"]);
-    assert!(said.contains("failed to talk to the API server"), "{said}");
+    assert!(
+        said.contains("failed to connect to the API server"),
+        "{said}"
+    );
     let second = second.to_str().unwrap();
     for flag in [
         ["--context", "second"],
@@ -195,7 +198,7 @@ fn explain_treats_user_as_requester_not_as_kubeconfig_user() {
         (
             "explain --group devs --template shell",
             1,
-            "--group goes with a person",
+            "--group requires the user",
         ),
     ] {
         let words: Vec<&str> = line.split(' ').collect();

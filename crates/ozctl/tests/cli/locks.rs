@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::output::{shows, told};
+use crate::output::{run_commands, shows};
 use crate::shop::{self, from_now};
-use crate::stub::{Answer, Asked, Stub, status};
+use crate::stub::{Answer, ReceivedRequest, Stub, status};
 
 const GROUP: &str = "crds.wizardofoz.co/v1alpha1";
 
@@ -41,7 +41,7 @@ fn locks() -> Vec<Value> {
 }
 
 /// Answers as to a user who may lock, but may not remove a lock on themselves.
-fn answer(asked: &Asked) -> Answer {
+fn answer(asked: &ReceivedRequest) -> Answer {
     let (method, path) = asked.what.split_once(' ').unwrap_or_default();
     let prefix = "/apis/crds.wizardofoz.co/v1alpha1/accesslocks";
     let Some(name) = path.strip_prefix(prefix) else {
@@ -94,12 +94,12 @@ fn locks_are_created_listed_and_removed() {
         "unlock nothing",
         "unlock ../pods",
     ];
-    shows(&told(&Stub::start(answer), &lines), "locks");
+    shows(&run_commands(&Stub::start(answer), &lines), "locks");
 }
 
 #[test]
 fn the_json_of_locks_is_that_of_the_api() {
-    let said = told(&Stub::start(answer), &["locks -o json"]);
+    let said = run_commands(&Stub::start(answer), &["locks -o json"]);
     let json: Value = serde_json::from_str(said.split_once('\n').unwrap().1).unwrap();
     assert_eq!(json["items"].as_array().unwrap().len(), 3);
     assert_eq!(json["items"][0]["spec"]["target"], json!({"group": "devs"}));
@@ -108,13 +108,13 @@ fn the_json_of_locks_is_that_of_the_api() {
 
 #[test]
 fn nothing_is_locked() {
-    let said = told(&shop::open(), &["locks"]);
+    let said = run_commands(&shop::open(), &["locks"]);
     assert!(said.contains("Nothing is locked."), "{said}");
 }
 
 #[test]
 fn explain_names_lock_that_blocks_user() {
-    let said = told(
+    let said = run_commands(
         &Stub::start(answer),
         &["explain --template shell --user alice --group devs"],
     );

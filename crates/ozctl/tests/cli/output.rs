@@ -7,11 +7,11 @@ use serde_json::json;
 
 use crate::sessions::{a_word, playing};
 use crate::shop;
-use crate::stub::{Answer, Asked, Stub, ozctl};
+use crate::stub::{Answer, ReceivedRequest, Stub, ozctl};
 use crate::trail;
 
 /// Runs some command lines in order, and returns their output.
-pub(crate) fn told(stub: &Stub, lines: &[&str]) -> String {
+pub(crate) fn run_commands(stub: &Stub, lines: &[&str]) -> String {
     let mut all = String::new();
     for line in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -75,7 +75,7 @@ macro_rules! tells {
         $(
             #[test]
             fn $name() {
-                shows(&told(&shop::open(), &$lines), stringify!($name));
+                shows(&run_commands(&shop::open(), &$lines), stringify!($name));
             }
         )*
     };
@@ -163,7 +163,7 @@ fn audit() {
         "audit list -o json",
         "audit list -o lines",
         "audit list -o csv",
-        "audit list --who nobody",
+        "audit list --actor nobody",
         "audit list --log oz.jsonl --action AccessGranted",
         &show,
         &show_json,
@@ -183,7 +183,7 @@ fn audit() {
         "audit verify --key oz.pub --offline --log oz.jsonl --log changed.jsonl",
         "audit list --action AccessGranted --log oz.jsonl oz.jsonl",
     ];
-    shows(&told(&stub, &lines), "audit");
+    shows(&run_commands(&stub, &lines), "audit");
 }
 
 /// The shop does not permit alice to read all objects: RBAC and Deployments are excluded.
@@ -195,7 +195,7 @@ fn evidence() {
     let make =
         "audit evidence --from 2026-01-01T00:00:00Z --to 2026-01-02T00:00:00Z --retention 100000h";
     let unsealed = format!("{make} --unsealed -o evidence.tar --sample 5");
-    let told_first = told(&stub, &["audit entitlements", &unsealed]);
+    let told_first = run_commands(&stub, &["audit entitlements", &unsealed]);
     let path = |name: &str| stub.directory.path().join(name);
     let mut changed = std::fs::read(path("evidence.tar")).unwrap();
     let middle = changed.len() / 2;
@@ -217,7 +217,7 @@ fn evidence() {
         "audit evidence --from 2026-01-01T00:00:00Z -o evidence.tar",
         "audit evidence --check evidence.tar -o other.tar",
     ];
-    let told = format!("{told_first}\n{}", told(&stub, &lines));
+    let told = format!("{told_first}\n{}", run_commands(&stub, &lines));
     assert!(!path("sealed.tar").exists() && !path("sealed.tar.part").exists());
     shows(&told, "evidence");
 }
@@ -263,12 +263,12 @@ spec:
         "lint nothing.yaml folder bad.yaml -o sarif",
         "lint folder",
     ];
-    shows(&told(&stub, &lines), "lint");
+    shows(&run_commands(&stub, &lines), "lint");
 }
 
 /// Answers as oz under another name in another namespace, with its image by digest and without
 /// dedicated pods; its operator does not lead.
-fn elsewhere(asked: &Asked) -> Answer {
+fn elsewhere(asked: &ReceivedRequest) -> Answer {
     let labels = |component: &str| {
         json!({
             "app.kubernetes.io/name": "oz", "app.kubernetes.io/component": component,
@@ -328,7 +328,7 @@ fn elsewhere(asked: &Asked) -> Answer {
 fn doctor_of_another_release() {
     let stub = Stub::start(elsewhere);
     shows(
-        &told(&stub, &["doctor --oz-namespace access"]),
+        &run_commands(&stub, &["doctor --oz-namespace access"]),
         "doctor_of_another_release",
     );
 }
@@ -354,7 +354,7 @@ fn doctor_with_name_servers(count: usize) -> String {
         }
         (code, body)
     });
-    told(&stub, &["doctor"])
+    run_commands(&stub, &["doctor"])
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn doctor_reports_missing_name_servers() {
         good.contains("good    name servers: kube-system/k8s-app=kube-dns"),
         "{good}"
     );
-    let none = told(&shop::open(), &["doctor"]);
+    let none = run_commands(&shop::open(), &["doctor"]);
     assert!(!none.contains("name servers"), "{none}");
 }
 
@@ -380,7 +380,7 @@ fn explain_of_another_release() {
         "explain --template shell --oz-namespace access",
         "explain trb/lea-m2k9c --oz-namespace access -o json",
     ];
-    shows(&told(&stub, &lines), "explain_of_another_release");
+    shows(&run_commands(&stub, &lines), "explain_of_another_release");
 }
 
 #[test]
@@ -430,7 +430,7 @@ fn nothing_is_there() {
         "audit verify -o json",
         "revoke --mine",
     ];
-    shows(&told(&stub, &lines), "nothing_is_there");
+    shows(&run_commands(&stub, &lines), "nothing_is_there");
 }
 
 #[test]
@@ -445,14 +445,14 @@ fn create_that_takes_too_long() {
         "create exec shell --wait 500ms",
         "create exec shell --wait 500ms -o json",
     ];
-    shows(&told(&stub, &lines), "create_that_takes_too_long");
+    shows(&run_commands(&stub, &lines), "create_that_takes_too_long");
 }
 
 #[test]
 fn access_that_is_kept() {
     let stub = playing(a_word);
     let lines = ["exec deploy/web --keep -- true", "exec deploy/web -- true"];
-    shows(&told(&stub, &lines), "access_that_is_kept");
+    shows(&run_commands(&stub, &lines), "access_that_is_kept");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::output::{shows, told};
-use crate::stub::{Asked, Stub};
+use crate::output::{run_commands, shows};
+use crate::stub::{ReceivedRequest, Stub};
 
 const POLICY: &str = "\
 package controller
@@ -52,7 +52,7 @@ parent:
 ";
 
 /// Answers with one object of a kind that oz does not know, and the discovery that finds it.
-fn cluster(asked: &Asked) -> (u16, serde_json::Value) {
+fn cluster(asked: &ReceivedRequest) -> (u16, serde_json::Value) {
     let kind = |group: &str| json!({"group": group, "version": "v1", "kind": "Role"});
     let groups = |items: serde_json::Value| {
         json!({
@@ -142,5 +142,5 @@ fn policies_are_asked_tested_and_checked() {
         "rego eval a.x -p endless.rego --timeout 20ms",
         "rego eval a..x -p none",
     ];
-    shows(&told(&stub, &lines), "rego");
+    shows(&run_commands(&stub, &lines), "rego");
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::output::{shows, told};
+use crate::output::{run_commands, shows};
 use crate::shop::{self, from_now};
-use crate::stub::{Answer, Asked, Stub, status};
+use crate::stub::{Answer, ReceivedRequest, Stub, status};
 
 const GROUP: &str = "crds.wizardofoz.co/v1alpha1";
 const WHILE: i64 = 20 * 60 + 30;
@@ -30,7 +30,7 @@ fn review(name: &str, by: &str, due: i64, reviewers: &[&str], finding: Option<&s
 
 /// Answers with many reviews, of which two require alice, one of them for too long; the others are
 /// of her own emergency, written, or for other reviewers.
-fn answer(asked: &Asked) -> Answer {
+fn answer(asked: &ReceivedRequest) -> Answer {
     let (method, path) = asked.what.split_once(' ').unwrap_or_default();
     let resource = path.split("accessreviews").nth(1);
     match (method, resource) {
@@ -62,7 +62,7 @@ fn answer(asked: &Asked) -> Answer {
             written["spec"]["reason"] = spec["reason"].clone();
             (200, written)
         }
-        ("PATCH", Some(_)) => status(403, "alice is none of those who review it; ask one of them"),
+        ("PATCH", Some(_)) => status(403, "alice is not a reviewer of it; ask one of them"),
         _ => shop::answer(asked),
     }
 }
@@ -80,12 +80,12 @@ fn reviews_are_listed_and_written() {
         "review Bob --finding Justified --reason INC-42",
         "exec deploy/web --emergency -- id",
     ];
-    shows(&told(&Stub::start(answer), &lines), "reviews");
+    shows(&run_commands(&Stub::start(answer), &lines), "reviews");
 }
 
 #[test]
 fn reviews_are_data_as_well() {
-    let said = told(&Stub::start(answer), &["reviews -o json"]);
+    let said = run_commands(&Stub::start(answer), &["reviews -o json"]);
     let json = said
         .split_once('\n')
         .map(|(_, rest)| rest)
@@ -104,6 +104,6 @@ fn reviews_are_data_as_well() {
 
 #[test]
 fn no_review_waits() {
-    let said = told(&shop::open(), &["reviews"]);
-    assert!(said.contains("No review waits for you."), "{said}");
+    let said = run_commands(&shop::open(), &["reviews"]);
+    assert!(said.contains("No reviews wait for you."), "{said}");
 }

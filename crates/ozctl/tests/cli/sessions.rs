@@ -14,7 +14,7 @@ use tungstenite::protocol::Role;
 use tungstenite::{Message, WebSocket};
 
 use crate::shop;
-use crate::stub::{Asked, Stub, TIMEOUT, ended, finished};
+use crate::stub::{ReceivedRequest, Stub, TIMEOUT, ended, finished};
 
 const STDOUT: u8 = 1;
 const STATUS: u8 = 3;
@@ -29,11 +29,11 @@ pub(crate) fn playing(play: Play) -> Stub {
     stub
 }
 
-fn is_session(asked: &Asked) -> bool {
+fn is_session(asked: &ReceivedRequest) -> bool {
     asked.what.ends_with("/exec")
 }
 
-fn session(asked: &Asked, mut stream: &TcpStream, play: Play) -> bool {
+fn session(asked: &ReceivedRequest, mut stream: &TcpStream, play: Play) -> bool {
     let accept = derive_accept_key(asked.header("sec-websocket-key").as_bytes());
     let head = format!(
         "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
@@ -259,7 +259,7 @@ fn a_reader_who_goes_away_ends_what_follows() {
     stub.streams(|asked, stream| {
         let is_watch = asked.query.contains("watch=true");
         if asked.what.ends_with("/auditevents") && is_watch {
-            let (_, mut list) = shop::answer(&Asked {
+            let (_, mut list) = shop::answer(&ReceivedRequest {
                 query: String::new(),
                 ..asked.clone()
             });
@@ -318,7 +318,7 @@ fn a_clock_that_is_ahead_does_not_end_access_that_is_there() {
     let (code, said) = use_again(&untold);
     assert_eq!(code, Some(0), "{said}");
     assert!(
-        said.contains("by this clock access is over already"),
+        said.contains("by the local clock the access has expired"),
         "{said}"
     );
 }
@@ -336,7 +336,7 @@ fn a_clock_that_agrees_ends_access_when_it_is_over() {
     });
     let (code, said) = use_again(&stub);
     assert_eq!(code, Some(124), "{said}");
-    assert!(said.contains("is over"), "{said}");
+    assert!(said.contains("has expired"), "{said}");
 }
 
 #[test]

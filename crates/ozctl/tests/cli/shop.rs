@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::stub::{Answer, Asked, Stub, status};
+use crate::stub::{Answer, ReceivedRequest, Stub, status};
 use crate::trail;
 
 const GROUP: &str = "crds.wizardofoz.co/v1alpha1";
@@ -223,7 +223,7 @@ fn forbidden(verb: &str, resource: &str, place: &str) -> Answer {
     )
 }
 
-pub(crate) fn answer(asked: &Asked) -> Answer {
+pub(crate) fn answer(asked: &ReceivedRequest) -> Answer {
     let (method, path) = asked.what.split_once(' ').unwrap_or_default();
     let path = path.trim_start_matches('/');
     if path == "version" {
@@ -317,7 +317,7 @@ fn hooks(kind: &str, name: &str) -> Answer {
     )
 }
 
-fn of_oz(method: &str, path: &str, asked: &Asked) -> Answer {
+fn of_oz(method: &str, path: &str, asked: &ReceivedRequest) -> Answer {
     if path.is_empty() {
         return kinds();
     }

@@ -19,7 +19,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A request to the server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     /// Method and path, without the query.
     pub(crate) what: String,
     /// The query.
@@ -29,7 +29,7 @@ pub(crate) struct Asked {
     pub(crate) body: Value,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// Returns a header; empty if it was not sent.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
@@ -40,7 +40,7 @@ impl Asked {
 pub(crate) type Answer = (u16, Value);
 
 /// A function that takes a connection over, if the response is not in one piece.
-pub(crate) type Stream = dyn Fn(&Asked, &TcpStream) -> bool + Send + Sync;
+pub(crate) type Stream = dyn Fn(&ReceivedRequest, &TcpStream) -> bool + Send + Sync;
 
 /// The additional behaviour of a server.
 #[derive(Default)]
@@ -53,12 +53,14 @@ struct More {
 pub(crate) struct Stub {
     pub(crate) address: SocketAddr,
     pub(crate) directory: tempfile::TempDir,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     more: Arc<Mutex<More>>,
 }
 
 impl Stub {
-    pub(crate) fn start(answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(
+        answer: impl Fn(&ReceivedRequest) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -84,7 +86,7 @@ impl Stub {
     /// Has some responses written piece by piece.
     pub(crate) fn streams(
         &self,
-        stream: impl Fn(&Asked, &TcpStream) -> bool + Send + Sync + 'static,
+        stream: impl Fn(&ReceivedRequest, &TcpStream) -> bool + Send + Sync + 'static,
     ) {
         self.more.lock().stream = Some(Arc::new(stream));
     }
@@ -95,7 +97,7 @@ impl Stub {
     }
 
     /// Returns all requests so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().clone()
     }
 
@@ -222,8 +224,8 @@ pub(crate) fn status(code: u16, message: &str) -> Answer {
 /// Serves one connection, until it ends.
 fn serve(
     stream: TcpStream,
-    seen: &Mutex<Vec<Asked>>,
-    answer: &dyn Fn(&Asked) -> Answer,
+    seen: &Mutex<Vec<ReceivedRequest>>,
+    answer: &dyn Fn(&ReceivedRequest) -> Answer,
     more: &Mutex<More>,
 ) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -249,7 +251,7 @@ fn serve(
     }
 }
 
-fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
+fn read(reader: &mut BufReader<TcpStream>) -> Option<ReceivedRequest> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
@@ -273,7 +275,7 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
     let length = headers.get("content-length");
     let mut body = vec![0; length.and_then(|length| length.parse().ok()).unwrap_or(0)];
     reader.read_exact(&mut body).ok()?;
-    Some(Asked {
+    Some(ReceivedRequest {
         what: format!("{method} {path}"),
         query: query.to_owned(),
         headers,

@@ -9,7 +9,7 @@ use oz_trail::{
 };
 use serde_json::{Value, json};
 
-fn at(text: &str) -> Timestamp {
+fn timestamp(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
@@ -18,7 +18,7 @@ fn key() -> AuditKey {
 }
 
 fn entries() -> Vec<Entry> {
-    let began = at("2026-01-01T11:59:00Z");
+    let began = timestamp("2026-01-01T11:59:00Z");
     let writer = Writer::new("oz-operator", "oz-operator-x2x8p", began, 1);
     let (mut chain, first) = Chain::begin(writer, began, &[], &key());
     vec![first, chain.append(granted(), &key())]
@@ -27,7 +27,7 @@ fn entries() -> Vec<Entry> {
 fn granted() -> Record {
     Record {
         id: "0123abcd".to_owned(),
-        time: at("2026-01-01T12:00:00Z"),
+        time: timestamp("2026-01-01T12:00:00Z"),
         action: Action::AccessGranted,
         decision: Decision::Allow,
         reason: "Granted".to_owned(),

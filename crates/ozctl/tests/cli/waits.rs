@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::hostile::{is_looked_at, is_watch, never, slow};
 use crate::shop;
-use crate::stub::{Asked, Stub, status};
+use crate::stub::{ReceivedRequest, Stub, status};
 
 /// Returns a shop in which some responses fail a few times, each with the next of the codes.
-fn unsteady(is_unsteady: fn(&Asked) -> bool, codes: &'static [u16]) -> Stub {
+fn unsteady(is_unsteady: fn(&ReceivedRequest) -> bool, codes: &'static [u16]) -> Stub {
     let count = AtomicUsize::new(0);
     Stub::start(move |asked| {
         if is_unsteady(asked)
@@ -24,7 +24,7 @@ fn unsteady(is_unsteady: fn(&Asked) -> bool, codes: &'static [u16]) -> Stub {
     })
 }
 
-fn is_waited_for(asked: &Asked) -> bool {
+fn is_waited_for(asked: &ReceivedRequest) -> bool {
     is_watch(asked)
         || is_looked_at(asked)
         || asked.what.starts_with("GET ") && asked.what.ends_with("/alice-n4w5r")

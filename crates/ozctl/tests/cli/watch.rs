@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::shop;
-use crate::stub::{Asked, Stub, ended, lines, send};
+use crate::stub::{ReceivedRequest, Stub, ended, lines, send};
 
 const WATCHED: &str = "/execaccessrequests";
 
@@ -23,8 +23,8 @@ fn line(mut stream: &TcpStream, event: &Value) -> bool {
 }
 
 /// Returns alice's request in this phase, with the same content at every call.
-fn hers(phase: &str, asked: &Asked) -> Value {
-    let plain = Asked {
+fn hers(phase: &str, asked: &ReceivedRequest) -> Value {
+    let plain = ReceivedRequest {
         query: String::new(),
         ..asked.clone()
     };
@@ -99,17 +99,17 @@ fn change_is_shown_once_from_watch_or_list() {
         assert!(told.1 == expected.1 || told.0 == "bob-a1b2c", "{seen:?}");
     }
     assert_eq!(seen[0]["kind"], "ExecAccessRequest");
-    assert_eq!(seen[0]["who"], "alice");
+    assert_eq!(seen[0]["user"], "alice");
     send(child.id(), Signal::INT);
     let (code, said) = ended(child);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("watching; Ctrl-C ends it"), "{said}");
+    assert!(said.contains("watching; Ctrl-C stops"), "{said}");
 }
 
 #[test]
 fn broken_watch_is_reported_once_and_survives_temporary_refusal() {
     static WATCHES: AtomicUsize = AtomicUsize::new(0);
-    let is_watch = |asked: &Asked| asked.query.contains("watch=true");
+    let is_watch = |asked: &ReceivedRequest| asked.query.contains("watch=true");
     let stub = Stub::start(move |asked| {
         if !(is_watch(asked) && asked.what.ends_with(WATCHED)) {
             return shop::answer(asked);
@@ -150,9 +150,9 @@ fn broken_watch_is_reported_once_and_survives_temporary_refusal() {
     let (code, said) = ended(child);
     assert_eq!(code, Some(0), "{said}");
     for once in [
-        "no changes come: ",
+        "failed to receive changes: ",
         "; connecting again",
-        "watching again; ",
+        "watching again, ",
     ] {
         assert_eq!(said.matches(once).count(), 1, "{once} in {said}");
     }

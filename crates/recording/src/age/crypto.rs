@@ -38,6 +38,7 @@ pub(crate) fn digest(bytes: &[u8]) -> hash::Digest {
 }
 
 /// Derives a key with HKDF-SHA-256.
+/// See <https://www.rfc-editor.org/rfc/rfc5869#section-2>.
 pub(super) fn derive(
     secret: &[u8],
     salt: &[u8],
@@ -52,6 +53,7 @@ pub(super) fn derive(
 }
 
 /// Returns the HMAC-SHA-256 of a message.
+/// See <https://www.rfc-editor.org/rfc/rfc2104#section-2>.
 pub(super) fn sign(key: &[u8], message: &[u8]) -> hmac::Tag {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), message)
 }
@@ -80,6 +82,7 @@ pub(super) fn public(secret: &PrivateKey) -> Result<[u8; KEY], CryptoError> {
 
 /// Returns the shared secret; `None` if the point is one of the few that result in the same shared
 /// secret for all keys.
+/// See <https://www.rfc-editor.org/rfc/rfc7748#section-6.1>.
 pub(super) fn agree(secret: &PrivateKey, point: &[u8; KEY]) -> Option<Zeroizing<[u8; KEY]>> {
     let point = UnparsedPublicKey::new(&X25519, point);
     let read = |shared: &[u8]| {

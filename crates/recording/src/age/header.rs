@@ -1,4 +1,5 @@
 //! The header of an age file: lines of text that wrap the file key for each recipient, and a MAC.
+//! See <https://c2sp.org/age>.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD_NO_PAD as BASE64;
@@ -131,6 +132,7 @@ fn stanza(arguments: &[u8], lines: &mut Reader<'_>) -> Result<Stanza, AgeError> 
 }
 
 /// Decodes base64 as age defines it: no padding, and only one encoding per value.
+/// See <https://www.rfc-editor.org/rfc/rfc4648#section-3.5>.
 pub(super) fn decode(text: &[u8]) -> Result<Vec<u8>, AgeError> {
     let decoded = BASE64.decode(text);
     decoded.map_err(|_| AgeError::Malformed("its base64 is malformed"))

@@ -34,8 +34,8 @@ const IDENTITY: &str = "AGE-SECRET-KEY-";
 pub enum KeyError {
     /// The text is an identity where a recipient is required.
     #[error(
-        "it is an age identity, which is secret: name its recipient (age1…), which `age-keygen -y FILE` shows, and take \
-         a new identity, as this one stood where others read it"
+        "it is an age identity, which is secret: name its recipient (age1…), which `age-keygen -y \
+         FILE` prints, and create a new identity, as other users may have read this one"
     )]
     Secret,
     /// The text is a recipient where an identity is required.
@@ -58,7 +58,7 @@ pub enum KeyError {
     #[error("it was mistyped or cut: its checksum is wrong, or its length")]
     Mistyped,
     /// All readers could decrypt data that is encrypted to this point.
-    #[error("it is no point that protects anything")]
+    #[error("it is not a valid point of the curve")]
     Weak,
     /// The cryptographic library failed.
     #[error(transparent)]
@@ -242,6 +242,7 @@ fn kind(text: &str) -> KeyError {
 }
 
 /// Returns the 32 bytes of a Bech32 text that is their only valid encoding.
+/// See <https://github.com/bitcoin/bips/blob/master/bip-0173.mediawiki>.
 fn bytes(text: &str) -> Result<Zeroizing<[u8; KEY]>, KeyError> {
     let checked = CheckedHrpstring::new::<Bech32>(text).map_err(|_| KeyError::Mistyped)?;
     let bytes = Zeroizing::new(checked.byte_iter().collect::<Vec<u8>>());
@@ -263,7 +264,7 @@ fn bytes(text: &str) -> Result<Zeroizing<[u8; KEY]>, KeyError> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityFileError {
     /// A line is not an identity.
-    #[error("line {line} is no identity: {why}")]
+    #[error("line {line} is not an identity: {why}")]
     Line {
         /// The number of the line, from 1.
         line: usize,
@@ -272,7 +273,8 @@ pub enum IdentityFileError {
     },
     /// The file is encrypted.
     #[error(
-        "it is itself encrypted: decrypt it with `age --decrypt` and give what comes out, as by `--identity -`"
+        "the file is encrypted: decrypt it with `age --decrypt`, and give the result, as by \
+            `--identity -`"
     )]
     Encrypted,
     /// The file has no identity.

@@ -27,16 +27,16 @@ const FILE_KEY: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgeError {
     /// The data is not an age file, or is damaged.
-    #[error("it is no age file: {0}")]
+    #[error("it is not an age file: {0}")]
     Malformed(&'static str),
     /// The file was not encrypted to any of the identities.
-    #[error("none of the identities opens it")]
+    #[error("none of the identities can decrypt it")]
     NoMatch,
     /// The header was changed after the file was written.
     #[error("its header was changed: the MAC is wrong")]
     Header,
     /// The data after the header was changed or cut.
-    #[error("its content was changed or cut: {0}")]
+    #[error("its content was changed or truncated: {0}")]
     Payload(&'static str),
     /// The cryptographic library failed.
     #[error(transparent)]
@@ -92,7 +92,7 @@ fn unwrap(
         |stanza: &Stanza, kind: &str| stanza.arguments.first().is_some_and(|one| one == kind);
     if header.stanzas.len() > 1 && header.stanzas.iter().any(|one| is_kind(one, "scrypt")) {
         return Err(AgeError::Malformed(
-            "a passphrase stands beside other recipients",
+            "a passphrase is used together with other recipients",
         ));
     }
     let mut found = None;

@@ -1,5 +1,6 @@
 //! The payload after the header: a nonce, and the content in chunks, each of which is bound to its position and to
 //! whether it is the last.
+//! See <https://c2sp.org/age>.
 
 use super::AgeError;
 use super::crypto::{self, Cipher, CryptoError, NONCE, TAG};
@@ -25,7 +26,7 @@ pub(super) fn seal(file_key: &[u8], content: &[u8], to: &mut Vec<u8>) -> Result<
 
 pub(super) fn open(file_key: &[u8], payload: &[u8]) -> Result<Vec<u8>, AgeError> {
     let Some((salt, sealed)) = payload.split_at_checked(SALT) else {
-        return Err(AgeError::Payload("it ends before its nonce does"));
+        return Err(AgeError::Payload("it ends within its nonce"));
     };
     let cipher = Cipher::new(&*crypto::derive(file_key, salt, b"payload")?)?;
     let mut content = Vec::with_capacity(sealed.len());
@@ -35,7 +36,7 @@ pub(super) fn open(file_key: &[u8], payload: &[u8]) -> Result<Vec<u8>, AgeError>
         let chunk = &sealed[number * (CHUNK + TAG)..end];
         let last = number + 1 == chunks;
         if !cipher.open(nonce(number, last), chunk, &mut content) {
-            return Err(AgeError::Payload("a chunk is not what was encrypted"));
+            return Err(AgeError::Payload("a chunk is not as encrypted"));
         }
         if last && chunk.len() == TAG && number > 0 {
             return Err(AgeError::Payload("its last chunk is empty"));

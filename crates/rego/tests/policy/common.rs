@@ -22,7 +22,7 @@ pub(crate) fn compile(text: &str) -> Policy {
     try_compile(text).unwrap_or_else(|errors| panic!("{errors}: {text:.300}"))
 }
 
-pub(crate) fn at(instant: &str, nanoseconds_after: i64) -> Timestamp {
+pub(crate) fn timestamp(instant: &str, nanoseconds_after: i64) -> Timestamp {
     let instant: Timestamp = instant.parse().unwrap();
     instant + SignedDuration::from_nanos(nanoseconds_after)
 }

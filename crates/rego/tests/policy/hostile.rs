@@ -296,3 +296,12 @@ fn an_input_is_bounded_in_levels() {
         compile("package p\nx := 1").evaluate("p.x", &input, Timestamp::UNIX_EPOCH, &limits());
     assert!(matches!(error, Err(EvaluateError::Input(_))), "{error:?}");
 }
+
+#[test]
+fn bodies_that_repeat_a_long_head_are_refused() {
+    // The interpreter reads a rule for each body: 40 times the head, 20 MiB.
+    let head = format!("p[\"{}\"]", "x".repeat(MAX_BYTES / 2));
+    let text = format!("package p\n{head} {}", "{ true } ".repeat(40));
+    let errors = try_compile(&text).unwrap_err();
+    assert_eq!(errors.errors()[0].reason, Reason::Size, "{errors:.300}");
+}

@@ -5,6 +5,7 @@
     reason = "helpers of tests: a failed one should stop where it failed"
 )]
 
+mod builtins;
 mod common;
 mod hostile;
 mod properties;

@@ -234,11 +234,11 @@ fn variable_with_a_value_in_a_not_only_is_refused_with_its_line() {
         let errors = try_compile(text).unwrap_err();
         let error = &errors.errors()[0];
         assert_eq!((error.reason, error.line), (Reason::Semantics, 3), "{text}");
-        let wanted = format!("nothing gives variable {name} a value outside of `not`: ");
+        let wanted = format!("variable {name} is used in `not` and has no value outside of it: ");
         assert!(error.message.starts_with(&wanted), "{error}");
     }
     let errors = try_compile("package p\n\nq if not x := input.a").unwrap_err();
-    assert!(errors.to_string().contains("`==` in place of `:=`"));
+    assert!(errors.to_string().contains("`==` instead of `:=`"));
 }
 
 /// An expression, and the fields of the input that it reads where an undefined value makes it undefined.
@@ -249,7 +249,7 @@ struct Part {
 }
 
 impl Part {
-    fn of(text: String, parts: &[&Self]) -> Self {
+    fn new(text: String, parts: &[&Self]) -> Self {
         let reads = parts.iter().flat_map(|part| part.reads.iter().copied());
         Self {
             text,
@@ -261,7 +261,7 @@ impl Part {
 /// Returns a number.
 fn number() -> impl Strategy<Value = Part> {
     let leaf = prop_oneof![
-        (0..9_i32).prop_map(|number| Part::of(number.to_string(), &[])),
+        (0..9_i32).prop_map(|number| Part::new(number.to_string(), &[])),
         prop::sample::select(vec!["a", "b", "c"]).prop_map(|field| Part {
             text: format!("input.{field}"),
             reads: [field].into(),
@@ -275,25 +275,25 @@ fn number() -> impl Strategy<Value = Part> {
         prop_oneof![
             inner
                 .clone()
-                .prop_map(|x| Part::of(format!("f({})", x.text), &[&x])),
+                .prop_map(|x| Part::new(format!("f({})", x.text), &[&x])),
             (
                 inner.clone(),
                 prop::sample::select(vec!["+", "-", "*"]),
                 inner.clone()
             )
-                .prop_map(|(x, sign, y)| Part::of(
+                .prop_map(|(x, sign, y)| Part::new(
                     format!("({} {sign} {})", x.text, y.text),
                     &[&x, &y]
                 )),
-            (inner.clone(), inner.clone()).prop_map(|(x, y)| Part::of(
+            (inner.clone(), inner.clone()).prop_map(|(x, y)| Part::new(
                 format!("count([{}, {{\"k\": {}}}])", x.text, y.text),
                 &[&x, &y]
             )),
             inner
                 .clone()
-                .prop_map(|x| Part::of(format!("[7, 8, 9][abs({}) % 3]", x.text), &[&x])),
+                .prop_map(|x| Part::new(format!("[7, 8, 9][abs({}) % 3]", x.text), &[&x])),
             // An undefined value in a comprehension leaves it empty.
-            inner.prop_map(|x| Part::of(
+            inner.prop_map(|x| Part::new(
                 format!("count([y | y := {}; not y > input.d])", x.text),
                 &[]
             )),
@@ -311,19 +311,19 @@ fn condition() -> impl Strategy<Value = Part> {
     );
     prop_oneof![
         compared
-            .prop_map(|(x, sign, y)| Part::of(format!("{} {sign} {}", x.text, y.text), &[&x, &y])),
+            .prop_map(|(x, sign, y)| Part::new(format!("{} {sign} {}", x.text, y.text), &[&x, &y])),
         (number(), number())
-            .prop_map(|(x, y)| Part::of(format!("{} in [{}, \"x\"]", x.text, y.text), &[&x, &y])),
-        (number(), number(), number()).prop_map(|(x, y, z)| Part::of(
+            .prop_map(|(x, y)| Part::new(format!("{} in [{}, \"x\"]", x.text, y.text), &[&x, &y])),
+        (number(), number(), number()).prop_map(|(x, y, z)| Part::new(
             format!("{}, ({}) in [{}, 7]", x.text, y.text, z.text),
             &[&x, &y, &z]
         )),
-        (number(), number()).prop_map(|(x, y)| Part::of(
+        (number(), number()).prop_map(|(x, y)| Part::new(
             format!("({}) in\n[1] # in\n in [{}, true]", x.text, y.text),
             &[&x, &y]
         )),
-        number().prop_map(|x| Part::of(format!("is_number({})", x.text), &[&x])),
-        number().prop_map(|x| Part::of(
+        number().prop_map(|x| Part::new(format!("is_number({})", x.text), &[&x])),
+        number().prop_map(|x| Part::new(
             format!("startswith(sprintf(\"%d\", [{}]), \"1\")", x.text),
             &[&x]
         )),

@@ -1,6 +1,6 @@
 //! The answers of policies: at the edges of a window, in both languages, for missing or malformed input.
 
-use crate::common::{self, answer, at, compile, evaluate, undefined, window, window_input};
+use crate::common::{self, answer, compile, evaluate, timestamp, undefined, window, window_input};
 use oz_rego::{Answer, Dialect, Language, Limits, Policy};
 use serde_json::json;
 
@@ -9,7 +9,7 @@ const UNTIL: &str = "2024-05-01T09:00:00+00:00";
 
 fn children(policy: &Policy, input: &serde_json::Value, nanoseconds_after: (&str, i64)) -> usize {
     let (instant, after) = nanoseconds_after;
-    let document = answer(policy, "controller", input, at(instant, after));
+    let document = answer(policy, "controller", input, timestamp(instant, after));
     document["children"].as_array().unwrap().len()
 }
 
@@ -33,7 +33,7 @@ fn a_window_is_exact_to_the_nanosecond_at_both_ends() {
 #[test]
 fn a_child_is_what_the_policy_says() {
     let input = window_input(FROM, UNTIL);
-    let document = answer(&window(), "controller", &input, at(FROM, 1));
+    let document = answer(&window(), "controller", &input, timestamp(FROM, 1));
     assert_eq!(
         document["children"],
         json!([{
@@ -97,7 +97,7 @@ fn language_of_policy_is_detected() {
     assert_eq!(compile(by_keyword).language(), Language::V0);
     for text in [v1, imports, by_keyword] {
         let names = json!({"names": ["b", "a"]});
-        let document = answer(&compile(text), "p", &names, at(FROM, 0));
+        let document = answer(&compile(text), "p", &names, timestamp(FROM, 0));
         assert_eq!(document["allow"], json!(["a", "b"]), "{text}");
     }
 }
@@ -109,9 +109,12 @@ fn document_without_value_is_undefined_and_empty_package_is_not() {
     assert!(undefined(&policy, "p.x", &input));
     assert!(undefined(&policy, "p.nothing", &input));
     assert!(undefined(&policy, "q", &input));
-    assert_eq!(answer(&policy, "p.y", &input, at(FROM, 0)), json!(false));
+    assert_eq!(
+        answer(&policy, "p.y", &input, timestamp(FROM, 0)),
+        json!(false)
+    );
     let empty = compile("package p\nx := 1 if input.yes");
-    assert_eq!(answer(&empty, "p", &input, at(FROM, 0)), json!({}));
+    assert_eq!(answer(&empty, "p", &input, timestamp(FROM, 0)), json!({}));
 }
 
 #[test]
@@ -124,7 +127,7 @@ fn modules_reference_each_other_in_any_order() {
     for modules in [[main, library], [library, main]] {
         let modules = modules.map(|(name, text)| (name.to_owned(), text.to_owned()));
         let policy = Policy::compile(&modules).unwrap();
-        let document = answer(&policy, "p", &json!({"names": [1, 2]}), at(FROM, 0));
+        let document = answer(&policy, "p", &json!({"names": [1, 2]}), timestamp(FROM, 0));
         assert_eq!(document, json!({"x": 1, "y": 3}));
     }
 }
@@ -136,7 +139,7 @@ fn two_rules_see_one_now() {
         &policy,
         "p",
         &json!({}),
-        at("2024-05-01T08:00:00.123456789Z", 0),
+        timestamp("2024-05-01T08:00:00.123456789Z", 0),
     );
     let now = json!(1_714_550_400_123_456_789_i64);
     assert_eq!(document, json!({"a": now, "b": now, "same": true}));
@@ -150,7 +153,7 @@ fn evaluation_uses_instant_of_its_call() {
             &policy,
             "p.now",
             &json!({}),
-            at("1970-01-01T00:00:00Z", seconds),
+            timestamp("1970-01-01T00:00:00Z", seconds),
         );
         assert_eq!(document, json!(seconds));
     }
@@ -165,7 +168,12 @@ fn the_clock_of_the_system_is_nowhere() {
          c := y if y := g(1) with time.now_ns as 7\n\
          d := [time.now_ns() | some x in [1, 2]; x]\n",
     );
-    let document = answer(&policy, "p", &json!({}), at("1970-01-01T00:00:00Z", 5));
+    let document = answer(
+        &policy,
+        "p",
+        &json!({}),
+        timestamp("1970-01-01T00:00:00Z", 5),
+    );
     assert_eq!(document["a"], json!(5));
     assert_eq!(document["c"], json!(7));
     assert_eq!(document["d"], json!([5, 5]));
@@ -180,7 +188,7 @@ fn whole_numbers_stay_exact() {
     );
     for n in [(1_i64 << 53) + 1, i64::MAX - 1, -(1_i64 << 60) - 1] {
         let input = json!({"n": n, "t": "2262-04-11T23:47:16.854775807Z"});
-        let document = answer(&policy, "p", &input, at(FROM, 0));
+        let document = answer(&policy, "p", &input, timestamp(FROM, 0));
         let wanted = json!({
             "plus": n + 1, "ns": i64::MAX - 1, "compare": true, "text": n.to_string(), "same": n,
             "product": n,
@@ -189,7 +197,7 @@ fn whole_numbers_stay_exact() {
     }
     let large = json!({"n": u64::MAX - 1, "t": FROM});
     assert_eq!(
-        answer(&policy, "p.plus", &large, at(FROM, 0)),
+        answer(&policy, "p.plus", &large, timestamp(FROM, 0)),
         json!(u64::MAX)
     );
 }
@@ -215,7 +223,7 @@ fn negative_numbers_are_written_as_go_writes_them() {
     ] {
         let input = json!({"format": format, "values": values});
         assert_eq!(
-            answer(&policy, "p.x", &input, at(FROM, 0)),
+            answer(&policy, "p.x", &input, timestamp(FROM, 0)),
             json!(text),
             "{format}"
         );
@@ -225,18 +233,21 @@ fn negative_numbers_are_written_as_go_writes_them() {
 #[test]
 fn a_whole_number_that_would_be_rounded_is_an_error() {
     let policy = compile("package p\nx := input.n * input.n\ny := 1.5\nz := 1e300");
-    let error = evaluate(&policy, "p.x", &json!({"n": u64::MAX}), at(FROM, 0)).unwrap_err();
+    let error = evaluate(&policy, "p.x", &json!({"n": u64::MAX}), timestamp(FROM, 0)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the answer has a number that cannot be written exactly: 340282366920938463426481119284349108225"
+        "the result has a number that cannot be written exactly: 340282366920938463426481119284349108225"
     );
-    assert_eq!(answer(&policy, "p.y", &json!({}), at(FROM, 0)), json!(1.5));
+    assert_eq!(
+        answer(&policy, "p.y", &json!({}), timestamp(FROM, 0)),
+        json!(1.5)
+    );
 }
 
 #[test]
 fn keys_that_are_no_text_are_written_as_json() {
     let policy = compile("package p\nx := {1: \"a\", [true]: \"b\"}\ns := {3, 1, 2}");
-    let document = answer(&policy, "p", &json!({}), at(FROM, 0));
+    let document = answer(&policy, "p", &json!({}), timestamp(FROM, 0));
     assert_eq!(
         document,
         json!({"x": {"1": "a", "[true]": "b"}, "s": [1, 2, 3]})
@@ -268,7 +279,7 @@ fn a_path_is_a_path() {
         "p with input as 1",
         "p\n",
     ] {
-        let error = evaluate(&policy, path, &json!({}), at(FROM, 0)).unwrap_err();
+        let error = evaluate(&policy, path, &json!({}), timestamp(FROM, 0)).unwrap_err();
         assert!(
             error.to_string().contains("is not a path"),
             "{path}: {error}"
@@ -279,8 +290,17 @@ fn a_path_is_a_path() {
 #[test]
 fn the_classes_of_unicode_are_known_to_patterns() {
     let policy = compile("package p\nx := regex.match(`^\\p{Lu}\\w+$`, input.s)");
-    let document = answer(&policy, "p.x", &json!({"s": "Ärger"}), at(FROM, 0));
+    let document = answer(&policy, "p.x", &json!({"s": "Ärger"}), timestamp(FROM, 0));
     assert_eq!(document, json!(true));
+}
+
+#[test]
+fn digest_covers_the_text_as_written() {
+    // The interpreter reads another text: `0.5`, and a rule for each body.
+    let text = "package p\na = .5\nb { a == 1 } { a == 2 }";
+    let modules = [("p.rego".to_owned(), text.to_owned())];
+    let policy = Policy::compile(&modules).unwrap();
+    assert_eq!(policy.digest(), oz_rego::digest(&modules));
 }
 
 #[test]
@@ -320,24 +340,27 @@ fn a_preview_finds_both_ends_of_a_window() {
             .preview(
                 "controller",
                 &input,
-                &[at(FROM, 0), at(UNTIL, 0)],
+                &[timestamp(FROM, 0), timestamp(UNTIL, 0)],
                 now,
                 &common::limits(),
                 children,
             )
             .unwrap()
     };
-    let before = preview(at(FROM, -1));
+    let before = preview(timestamp(FROM, -1));
     let counts: Vec<_> = before
         .changes
         .iter()
         .map(|change| (change.at, common::count(&change.answer)))
         .collect();
-    assert_eq!(counts, [(at(FROM, 1), 1), (at(UNTIL, 0), 0)]);
-    assert_eq!(before.wake(), Some(at(FROM, 1)));
-    assert_eq!(preview(at(FROM, 0)).wake(), Some(at(FROM, 1)));
-    assert_eq!(preview(at(FROM, 1)).wake(), Some(at(UNTIL, 0)));
-    assert_eq!(preview(at(UNTIL, 0)).wake(), None);
+    assert_eq!(counts, [(timestamp(FROM, 1), 1), (timestamp(UNTIL, 0), 0)]);
+    assert_eq!(before.wake(), Some(timestamp(FROM, 1)));
+    assert_eq!(preview(timestamp(FROM, 0)).wake(), Some(timestamp(FROM, 1)));
+    assert_eq!(
+        preview(timestamp(FROM, 1)).wake(),
+        Some(timestamp(UNTIL, 0))
+    );
+    assert_eq!(preview(timestamp(UNTIL, 0)).wake(), None);
 }
 
 #[test]
@@ -352,31 +375,33 @@ fn a_preview_of_inclusive_bounds_is_exact_too() {
         .preview(
             "p.open",
             &input,
-            &[at(FROM, 0), at(UNTIL, 0)],
-            at(FROM, -5),
+            &[timestamp(FROM, 0), timestamp(UNTIL, 0)],
+            timestamp(FROM, -5),
             &common::limits(),
             whole,
         )
         .unwrap();
     let instants: Vec<_> = found.changes.iter().map(|change| change.at).collect();
-    assert_eq!(instants, [at(FROM, 0), at(UNTIL, 1)]);
+    assert_eq!(instants, [timestamp(FROM, 0), timestamp(UNTIL, 1)]);
 }
 
 #[test]
 fn a_preview_says_when_there_are_more_instants_than_it_tried() {
     let policy = compile("package p\nx := 1");
-    let many: Vec<_> = (0..50).map(|n| at(FROM, n * 1_000_000_000)).collect();
+    let many: Vec<_> = (0..50)
+        .map(|n| timestamp(FROM, n * 1_000_000_000))
+        .collect();
     let found = policy.preview(
         "p",
         &json!({}),
         &many,
-        at(FROM, -1),
+        timestamp(FROM, -1),
         &common::limits(),
         Answer::clone,
     );
     let found = found.unwrap();
     assert!(found.changes.is_empty());
-    assert_eq!(found.wake(), Some(at(FROM, 31 * 1_000_000_000)));
+    assert_eq!(found.wake(), Some(timestamp(FROM, 31 * 1_000_000_000)));
 }
 
 #[test]
@@ -401,6 +426,6 @@ fn a_dialect_says_which_language_and_whether_errors_are_undefined() {
         ..Dialect::default()
     };
     let strict = compile_as(wrong, strict).unwrap();
-    assert!(evaluate(&strict, "p.x", &input, at(FROM, 0)).is_err());
+    assert!(evaluate(&strict, "p.x", &input, timestamp(FROM, 0)).is_err());
     assert!(undefined(&compile(wrong), "p.x", &input));
 }

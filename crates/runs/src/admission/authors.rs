@@ -1,20 +1,20 @@
-//! What the author of an object must be able to read themselves, since it is read for them: nobody gets through
-//! oz at a Secret that they could not get.
+//! The objects that the author of another object must be able to read, since oz reads them for that object: oz gives no
+//! user the content of a Secret that the user may not read.
 
 use oz_api::harness::{BrokerPolicy, HarnessRun, Workspace};
 
 /// An object of the same namespace that another one names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// What it is.
+    /// The kind of the object.
     pub kind: NamedKind,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// Path of the field that names it.
+    /// Path of the field with the name.
     pub field: String,
 }
 
-/// What is named.
+/// A kind of a named object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub enum NamedKind {
     /// A ConfigMap.
@@ -42,7 +42,7 @@ fn secret(name: &str, field: String) -> Named {
     }
 }
 
-/// What a run's prompt is read from.
+/// Returns the object from which the prompt of a run is read.
 #[must_use]
 pub fn of_run(run: &HarnessRun) -> Vec<Named> {
     let Some(source) = &run.spec.prompt_from else {
@@ -59,7 +59,7 @@ pub fn of_run(run: &HarnessRun) -> Vec<Named> {
     config.into_iter().chain(secret).collect()
 }
 
-/// What the seed of a workspace is read with.
+/// Returns the Secrets with which the seed of a workspace is read.
 #[must_use]
 pub fn of_workspace(workspace: &Workspace) -> Vec<Named> {
     let repositories = workspace.spec.seed.iter().flat_map(|seed| &seed.repos);
@@ -71,7 +71,7 @@ pub fn of_workspace(workspace: &Workspace) -> Vec<Named> {
     named.collect()
 }
 
-/// What the credentials of a policy come from.
+/// Returns the Secrets of the credentials of a policy.
 #[must_use]
 pub fn of_policy(policy: &BrokerPolicy) -> Vec<Named> {
     let grants = policy.spec.grants.credentials.iter().enumerate();

@@ -3,15 +3,15 @@
 use oz_api::duration::GoDuration;
 use oz_core::validate::Violation;
 
-use crate::host::Hosts;
 use crate::template::positive;
+use oz_api::harness::Hosts;
 
 #[derive(Default)]
 pub(super) struct Found(pub(super) Vec<Violation>);
 
 impl Found {
     pub(super) fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Violation::of(field, message));
+        self.0.push(Violation::new(field, message));
     }
 
     pub(super) fn value(
@@ -24,12 +24,12 @@ impl Found {
         self.0.push(Violation::of_value(field, message, value));
     }
 
-    /// A duration that must be some time.
+    /// Reads a duration that must be positive.
     pub(super) fn duration(&mut self, field: &str, text: Option<&String>) -> Option<GoDuration> {
         positive(&mut self.0, field, text.cloned())
     }
 
-    /// A host of the world outside, or all below a domain.
+    /// Reads a host outside the cluster, or all hosts below a domain.
     pub(super) fn hosts(&mut self, field: &str, text: &str) -> Option<Hosts> {
         match text.parse() {
             Ok(hosts) => return Some(hosts),
@@ -47,7 +47,7 @@ impl Found {
         }
     }
 
-    /// That each of these occurs once.
+    /// Checks that each of these occurs once.
     pub(super) fn once<'a>(&mut self, field: &str, name: &str, all: impl Iterator<Item = &'a str>) {
         let mut seen: Vec<&str> = Vec::new();
         for (number, one) in all.enumerate() {
@@ -62,7 +62,7 @@ impl Found {
         }
     }
 
-    /// A name of an environment variable.
+    /// Checks the name of an environment variable.
     pub(super) fn variable(&mut self, field: &str, name: &str) {
         let mut bytes = name.bytes();
         let starts = bytes
@@ -77,7 +77,7 @@ impl Found {
         }
     }
 
-    /// That something dangerous was accepted, and why.
+    /// Checks that the author accepted a risk, with a reason.
     pub(super) fn accepted(&mut self, field: &str, accepted: bool, reason: &str) {
         if !accepted {
             self.add(

@@ -1,5 +1,5 @@
-//! What is refused of harness runs, templates, workspaces and policies: everything in an object at once, each
-//! with its path. The definitions refuse some of it as well, one after the other, and while no hook answers.
+//! Admission of harness runs, templates, workspaces and policies. A denial lists all violations of an object, each with
+//! its path. The definitions also deny a part of them, one at a time and while no hook responds.
 
 mod authors;
 mod found;

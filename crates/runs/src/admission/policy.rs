@@ -1,23 +1,22 @@
-//! What is refused of a policy.
+//! Admission of broker policies.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::glob::Glob;
 use oz_api::harness::{
-    BrokerPolicy, BrokerPolicySpec, CredentialGrant, DeliveryMode, EgressDiscovery, Grants,
+    BrokerPolicy, BrokerPolicySpec, CredentialGrant, DeliveryMode, EgressDiscovery, Grants, Hosts,
     Provider, ProviderKind, RunPhase,
 };
 use oz_api::instant::{after, has_come, instant};
 use oz_core::validate::{Violation, dns_subdomain};
 
 use super::found::Found;
-use crate::host::Hosts;
 
-/// How far ahead the end of a discovery may lie.
+/// The maximum time from a write until the end of a discovery.
 pub const MAX_DISCOVERY: SignedDuration = SignedDuration::from_hours(7 * 24);
 const EXPIRES_AT: &str = "spec.egressDiscovery.expiresAt";
 
-/// Everything that is wrong with a policy that is written at `now`; `before` is what it was, whose discovery may
-/// stay as it is. What time does to it is not wrong with one that stands, see [`standing_policy`].
+/// Returns all violations of a policy that is written at `now`; `before` is its previous version, with a discovery that
+/// may stay unchanged. A stored policy does not become invalid because time passes, see [`standing_policy`].
 #[must_use]
 pub fn policy(
     policy: &BrokerPolicy,
@@ -38,7 +37,7 @@ pub fn policy(
     found.0
 }
 
-/// Everything that is wrong with a policy at any time: its discovery may have ended.
+/// Returns all violations of a stored policy: its discovery may have ended.
 #[must_use]
 pub fn standing_policy(policy: &BrokerPolicy) -> Vec<Violation> {
     let mut found = Found::default();
@@ -49,7 +48,7 @@ pub fn standing_policy(policy: &BrokerPolicy) -> Vec<Violation> {
     found.0
 }
 
-/// All of it but the discovery.
+/// Checks all fields except the discovery.
 fn said(found: &mut Found, spec: &BrokerPolicySpec) {
     if spec.applies_to_templates.is_empty() {
         found.add(
@@ -79,7 +78,7 @@ fn said(found: &mut Found, spec: &BrokerPolicySpec) {
     }
 }
 
-/// That a discovery is accepted, with its end.
+/// Checks that a discovery is accepted, and returns its end.
 fn accepted(found: &mut Found, discovery: &EgressDiscovery) -> Option<Timestamp> {
     let field = "spec.egressDiscovery";
     found.accepted(field, discovery.accepted, &discovery.reason);
@@ -95,10 +94,10 @@ fn ends(found: &mut Found, discovery: &EgressDiscovery, now: Timestamp) {
     let text = &discovery.expires_at;
     match accepted(found, discovery) {
         Some(ends) if has_come(now, ends) => {
-            found.value(EXPIRES_AT, "must lie in the future", text);
+            found.value(EXPIRES_AT, "must be in the future", text);
         }
         Some(ends) if !has_come(after(now, MAX_DISCOVERY), ends) => {
-            found.value(EXPIRES_AT, "must lie at most seven days ahead", text);
+            found.value(EXPIRES_AT, "must be at most seven days ahead", text);
         }
         _ => {}
     }
@@ -193,7 +192,7 @@ fn credential(found: &mut Found, field: &str, grant: &CredentialGrant, granted: 
     }
 }
 
-/// The fields that a kind of provider needs, and those that it has not.
+/// Checks the fields that a kind of provider requires, and those that it does not support.
 fn by_kind(found: &mut Found, field: &str, provider: &Provider) {
     let kind = provider.kind;
     let (is_app, is_user) = (
@@ -270,7 +269,7 @@ fn delivered(found: &mut Found, field: &str, delivery: &DeliveryMode, granted: &
     covered(found, &format!("{field}.hosts"), &injected.hosts, granted);
 }
 
-/// That the hosts of a credential are hosts, and that the policy lets runs connect to them.
+/// Checks that the hosts of a credential are valid, and that the policy permits connections to them.
 fn covered(found: &mut Found, field: &str, hosts: &[String], granted: &[Hosts]) {
     for (number, text) in hosts.iter().enumerate() {
         let field = format!("{field}[{number}]");

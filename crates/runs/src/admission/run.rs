@@ -1,4 +1,4 @@
-//! What is refused of a run.
+//! Admission of runs.
 
 use oz_api::glob::Glob;
 use oz_api::harness::{HarnessRun, InteractiveMode, RunMode, Workspace};
@@ -8,12 +8,12 @@ use super::found::Found;
 use crate::policy::Matching;
 use crate::template::Resolved;
 
-/// The longest name of a run: its Job has the same, and the label of that on its pods.
+/// The maximum length of the name of a run: it is also the name of its Job and a label value of its pods.
 pub const MAX_NAME: usize = 63;
-/// The longest prompt, in bytes.
+/// The maximum length of a prompt, in bytes.
 pub const MAX_PROMPT: usize = 256 * 1024;
 
-/// Everything that is wrong with a run by itself.
+/// Returns all violations of a run, without its template.
 #[must_use]
 pub fn run(run: &HarnessRun) -> Vec<Violation> {
     let mut found = Found::default();
@@ -128,21 +128,21 @@ fn overrides(found: &mut Found, run: &HarnessRun) {
     }
 }
 
-/// What is wrong with an update: the spec stays, and whatever is being deleted is let go.
+/// Returns the violations of an update: the spec is immutable. An update of an object that is being deleted has none.
 #[must_use]
 pub fn run_update(old: &HarnessRun, new: &HarnessRun) -> Vec<Violation> {
     let is_going = new.metadata.deletion_timestamp.is_some();
     if is_going || old.spec == new.spec {
         return Vec::new();
     }
-    vec![Violation::of(
+    vec![Violation::new(
         "spec",
         "is immutable: submit a new run instead",
     )]
 }
 
-/// What is wrong with a run of a template that exists, with these policies for it and on this workspace, if
-/// that exists.
+/// Returns the violations of a run with an existing template, with these policies for it and this workspace, if that
+/// exists.
 #[must_use]
 pub fn run_of_template(
     run: &HarnessRun,
@@ -178,7 +178,7 @@ pub fn run_of_template(
     found.0
 }
 
-/// Whether one of these globs matches; none at all let anything.
+/// Checks whether one of these globs matches; an empty list matches any name.
 fn lets(globs: &[String], name: &str) -> bool {
     let mut read = globs.iter().filter_map(|text| text.parse::<Glob>().ok());
     globs.is_empty() || read.any(|glob| glob.matches(name))

@@ -1,4 +1,4 @@
-//! What is refused of a template, of a namespace or of the cluster.
+//! Admission of templates, namespaced or cluster-scoped.
 
 use oz_api::harness::{HarnessTemplateSpec, TemplateKind};
 use oz_core::validate::{Violation, dns_subdomain};
@@ -7,7 +7,7 @@ use super::found::Found;
 use crate::template::MAX_GRACE_SECONDS;
 use crate::{overlay, pod};
 
-/// Everything that is wrong with a template by itself.
+/// Returns all violations of a template, without its base.
 #[must_use]
 pub fn template(kind: TemplateKind, spec: &HarnessTemplateSpec) -> Vec<Violation> {
     let mut found = Found::default();
@@ -36,7 +36,7 @@ pub fn template(kind: TemplateKind, spec: &HarnessTemplateSpec) -> Vec<Violation
     found.0
 }
 
-/// What a template that inherits must not say.
+/// Checks that a template with a base leaves out the fields that only the base may set.
 fn locked(found: &mut Found, spec: &HarnessTemplateSpec) {
     for (field, is_set) in [
         ("image", spec.image.is_some()),
@@ -52,7 +52,7 @@ fn locked(found: &mut Found, spec: &HarnessTemplateSpec) {
     }
 }
 
-/// What a template that inherits from none must say.
+/// Checks that a template without a base sets the required fields.
 fn alone(found: &mut Found, spec: &HarnessTemplateSpec) {
     for (field, is_set) in [
         ("image", spec.image.is_some()),

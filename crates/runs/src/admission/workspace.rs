@@ -1,13 +1,13 @@
-//! What is refused of a workspace.
+//! Admission of workspaces.
 
 use oz_api::glob::Glob;
 use oz_api::harness::{Repository, Workspace};
 use oz_core::validate::{Amount, Violation, dns_subdomain};
 
 use super::found::Found;
-use crate::host::user_and_host;
+use crate::seed::user_and_host;
 
-/// Everything that is wrong with a workspace by itself.
+/// Returns all violations of a workspace, without other objects.
 #[must_use]
 pub fn workspace(workspace: &Workspace) -> Vec<Violation> {
     let mut found = Found::default();
@@ -94,7 +94,7 @@ fn repository(found: &mut Found, field: &str, one: &Repository, is_one_of_many: 
     }
 }
 
-/// A URL of a repository. That of https has no user in it: it would stand in the workspace, for every run.
+/// Checks the URL of a repository. An https URL must have no user: each run could read it in the workspace.
 fn url(found: &mut Found, field: &str, url: &str) {
     let rest = url.strip_prefix("https://").map(|rest| (true, rest));
     let rest = rest.or_else(|| url.strip_prefix("ssh://").map(|rest| (false, rest)));
@@ -120,7 +120,7 @@ fn url(found: &mut Found, field: &str, url: &str) {
     }
 }
 
-/// A URL without what may be a password.
+/// Returns a URL without the part that may be a password.
 fn hidden(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
         (Some(start), Some(at)) if at > start => format!("{}://…{}", &url[..start], &url[at..]),
@@ -128,7 +128,7 @@ fn hidden(url: &str) -> String {
     }
 }
 
-/// The parts of a path below the workspace, if it is one.
+/// Returns the parts of a path below the workspace; `None` for any other path.
 fn parts(path: &str) -> Option<Vec<&str>> {
     let parts: Vec<&str> = path
         .split('/')
@@ -141,7 +141,7 @@ fn parts(path: &str) -> Option<Vec<&str>> {
     (!is_ours && !is_odd && !leaves).then_some(parts)
 }
 
-/// That no repository goes where another one is, or inside it.
+/// Checks that no repository has the path of another one, or a path inside it.
 fn paths(found: &mut Found, repositories: &[&Repository]) {
     let mut seen: Vec<Vec<&str>> = Vec::new();
     for (number, one) in repositories.iter().enumerate() {
@@ -159,7 +159,8 @@ fn paths(found: &mut Found, repositories: &[&Repository]) {
     }
 }
 
-/// What is wrong with an update: storage, seed and source stay, and whatever is being deleted is let go.
+/// Returns the violations of an update: storage, seed and source are immutable. An update of an object that is being
+/// deleted has none.
 #[must_use]
 pub fn workspace_update(old: &Workspace, new: &Workspace) -> Vec<Violation> {
     let mut found = Found::default();

@@ -1,6 +1,7 @@
-//! Whose a request to the broker is. The API server says which pod a token is bound to; from there it goes by
-//! UIDs alone, pod to Job to run. What a pod says of itself, in labels or anywhere else, makes it no run's: whoever
-//! may create pods may write it. One without the labels that confine it is none either.
+//! The run of a request to the broker. The API server names the pod to which a token is bound; from the pod, its Job
+//! and the run are found by UID only. Labels and other data of a pod are no proof, as any user who may create pods
+//! writes them. A pod without the labels by which the NetworkPolicy of the run selects it does not belong to a run
+//! either.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -13,88 +14,122 @@ use oz_core::lifecycle::seal::Keys;
 use oz_trail::RequestRef;
 
 use super::objects::{KIND, RECENT_EVENTS};
-use super::pod::BROKER_AUDIENCE;
 use super::voucher;
+use oz_api::harness::wire::{PROXY_AUDIENCE, REPORTER_AUDIENCE};
 
-/// What the API server says of the pod that a token is bound to.
+/// The key in a TokenReview of the name of the pod to which a token is bound.
+/// See <https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-service-account-tokens>.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
-/// The same.
+/// The key in a TokenReview of the UID of that pod.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
-/// How many events are kept of a run whose Job does not say.
+/// The default number of events in the status of a run, if its Job has no annotation.
 const DEFAULT_RECENT_EVENTS: usize = 50;
-/// The most that a status has room for.
+/// The maximum number of events in the status of a run.
 pub const MAX_RECENT_EVENTS: usize = 500;
 
-/// Why a request is refused.
+/// The reason for the denial of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
 pub enum Reason {
-    /// The API server does not know the token, or it is for somebody else than the broker.
+    /// The API server does not authenticate the token, or the token is not for the broker.
     Unauthenticated,
-    /// The token is good, and not bound to a pod.
+    /// The token is valid, and not bound to a pod.
     NoPod,
-    /// The pod is gone, or another one has its name.
-    PodGone,
-    /// The pod belongs to no Job of a run.
+    /// The pod does not exist, or another pod has its name.
+    PodNotFound,
+    /// The pod does not belong to a Job of a run.
     NoRun,
-    /// The run is gone, or another one has its name.
-    RunGone,
-    /// The run is over, or is ending.
-    RunOver,
+    /// The run does not exist, or another run has its name.
+    RunNotFound,
+    /// The run has ended, or is ending.
+    RunEnded,
+    /// The token is for another container of the pod.
+    AudienceMismatch,
 }
 
-/// Why a request is refused, for programs and for people.
+/// The container of a run's pod for which a token is valid, by the audience of the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Audience {
+    /// The `oz` container.
+    Reporter,
+    /// The proxy.
+    Proxy,
+}
+
+impl Audience {
+    /// Returns the audience in tokens.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reporter => REPORTER_AUDIENCE,
+            Self::Proxy => PROXY_AUDIENCE,
+        }
+    }
+
+    /// Returns the only audience of the broker for which a token is accepted. A token for both is denied: the kubelet
+    /// issues no such token.
+    fn from_review(review: &TokenReviewStatus) -> Option<Self> {
+        let mut ours = [Self::Reporter, Self::Proxy].into_iter().filter(|ours| {
+            let mut audiences = review.audiences.iter().flatten();
+            audiences.any(|audience| audience == ours.name())
+        });
+        ours.next().filter(|_| ours.next().is_none())
+    }
+}
+
+/// The denial of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// In one word.
+    /// The reason, for programs.
     pub reason: Reason,
-    /// What failed, and what to do.
+    /// The message with the cause and the next step, for users.
     pub message: String,
 }
 
 impl Refusal {
-    /// A refusal for `reason`.
+    /// Creates a denial for `reason`.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { reason, message }
     }
 }
 
-/// A pod that its token is bound to, by the API server's word.
+/// The pod to which a token is bound, as the API server reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Its service account.
+    /// The service account of the pod.
     pub user: Requester,
-    /// Its namespace, which is its service account's.
+    /// The namespace of the pod and of its service account.
     pub namespace: String,
-    /// Its name.
+    /// The name of the pod.
     pub pod: String,
-    /// Its UID.
+    /// The UID of the pod.
     pub uid: String,
+    /// The container for which the token is valid.
+    pub audience: Audience,
 }
 
-/// Somebody's controller: a Job for a pod, a run for a Job.
+/// The controller of an object: a Job for a pod, a run for a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its name.
+    /// The name of the controller.
     pub name: String,
-    /// Its UID.
+    /// The UID of the controller.
     pub uid: String,
 }
 
-/// Whether a run goes on.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It does.
+pub enum RunState {
+    /// The run has not ended.
     Live,
-    /// It is over or was deleted; its pod may still tell how it ended.
+    /// The run has ended or was deleted; its pod may still report its end.
     Ending,
 }
 
-/// Whose a token is that the API server accepts for the broker.
+/// Returns the user of a token that the API server accepts for the broker.
 #[must_use]
 pub fn requester(review: &TokenReviewStatus) -> Option<Requester> {
-    let mut audiences = review.audiences.iter().flatten();
-    let is_ours = audiences.any(|audience| audience == BROKER_AUDIENCE);
+    let is_ours = Audience::from_review(review).is_some();
     let user = review.user.as_ref()?;
     if !is_ours || review.authenticated != Some(true) {
         return None;
@@ -110,7 +145,8 @@ pub fn requester(review: &TokenReviewStatus) -> Option<Requester> {
     Some(requester)
 }
 
-/// When a token ends, as it says itself; only of one that the API server has accepted, which signed that.
+/// Returns the expiry in the claims of a token (<https://www.rfc-editor.org/rfc/rfc7519#section-4.1.4>). The signature
+/// is not verified: the API server must have accepted the token.
 #[must_use]
 pub fn ends(token: &str) -> Option<Timestamp> {
     #[derive(serde::Deserialize)]
@@ -123,17 +159,18 @@ pub fn ends(token: &str) -> Option<Timestamp> {
     Timestamp::from_second(claims.exp).ok()
 }
 
-/// The pod that a token is bound to.
+/// Returns the pod to which a token is bound.
 ///
 /// # Errors
-/// When the token is not good for the broker, or no pod's.
+/// The token is not valid for the broker, or not bound to a pod.
 pub fn caller(review: &TokenReviewStatus) -> Result<Caller, Refusal> {
-    let Some(requester) = requester(review) else {
+    let (Some(requester), Some(audience)) = (requester(review), Audience::from_review(review))
+    else {
         return Err(Refusal::new(
             Reason::Unauthenticated,
             format!(
-                "the API server does not accept the token for {BROKER_AUDIENCE}: read it again from its file, \
-                 which the kubelet renews"
+                "the API server does not accept the token for {REPORTER_AUDIENCE} or \
+                 {PROXY_AUDIENCE}: read it again from its file, which the kubelet renews"
             ),
         ));
     };
@@ -149,12 +186,13 @@ pub fn caller(review: &TokenReviewStatus) -> Result<Caller, Refusal> {
             namespace,
             pod,
             uid,
+            audience,
         }),
         _ => Err(Refusal::new(
             Reason::NoPod,
             format!(
-                "the token of {} is bound to no pod: only pods of harness runs are answered, by the token that \
-                 is mounted in them",
+                "the token of {} is bound to no pod: the broker serves pods of harness runs only, \
+                 with the token that is mounted in them",
                 requester.user
             ),
         )),
@@ -170,39 +208,39 @@ fn is_same(metadata: &ObjectMeta, uid: &str) -> bool {
     !uid.is_empty() && metadata.uid.as_deref() == Some(uid)
 }
 
-fn of(owner: &OwnerReference) -> Owner {
+fn to_owner(owner: &OwnerReference) -> Owner {
     Owner {
         name: owner.name.clone(),
         uid: owner.uid.clone(),
     }
 }
 
-/// The Job of the caller, by the pod of its name if there is one.
+/// Returns the Job of the caller; `pod` is the pod with its name, if that exists.
 ///
 /// # Errors
-/// When the pod is gone, or no Job's.
+/// The pod does not exist, or no Job controls it.
 pub fn job_of(caller: &Caller, pod: Option<&ObjectMeta>) -> Result<Owner, Refusal> {
     let Some(pod) = pod.filter(|pod| is_same(pod, &caller.uid)) else {
         return Err(Refusal::new(
-            Reason::PodGone,
+            Reason::PodNotFound,
             format!(
-                "pod {}/{} with UID {} is gone: there is nobody left to answer",
+                "pod {}/{} with UID {} does not exist any more, so it gets no response",
                 caller.namespace, caller.pod, caller.uid
             ),
         ));
     };
     controller(pod)
         .filter(|owner| owner.kind == "Job" && owner.api_version.starts_with("batch/"))
-        .map(of)
+        .map(to_owner)
         .ok_or_else(|| no_run(caller, "no Job controls it"))
 }
 
-/// The run whose Job this is, by the Job of its name if there is one. A run has one Job, of its own name: as
-/// long as that is there, nobody can make another. The operator has signed that it is the
-/// run's: a user who may create Jobs can name any run as the owner of one.
+/// Returns the run of a Job; `job` is the Job with its name, if that exists. A run has one Job with its own name, and
+/// while it exists no other can be created. The signature of the operator proves that it belongs to the run: a user who
+/// may create Jobs can name any run as the owner of one.
 ///
 /// # Errors
-/// When there is no such Job, it is no run's, or the operator has not signed it.
+/// The Job does not exist, does not belong to a run, or has no valid signature of the operator.
 pub fn run_of(
     caller: &Caller,
     owner: &Owner,
@@ -216,7 +254,7 @@ pub fn run_of(
     let group = |owner: &OwnerReference| owner.api_version.split_once('/').map(|it| it.0 == GROUP);
     let run = controller(job)
         .filter(|run| run.kind == KIND && group(run) == Some(true) && run.name == owner.name)
-        .map(of)
+        .map(to_owner)
         .ok_or_else(|| {
             let why = format!("Job {} is not that of a HarnessRun of its name", owner.name);
             no_run(caller, &why)
@@ -236,7 +274,7 @@ pub fn run_of(
         Ok(()) => Ok(run),
         Err(error) => {
             let why = format!(
-                "oz's operator does not vouch for Job {} (annotation {}): {error}",
+                "Job {} has no valid seal of oz's operator (annotation {}): {error}",
                 owner.name,
                 labels::VOUCHER
             );
@@ -245,11 +283,12 @@ pub fn run_of(
     }
 }
 
-/// Whether the caller's pod bears the labels by which the NetworkPolicy of the run confines it. Whoever may create pods
-/// may name the Job of a run as the owner of one; these labels none but a Job gets on a pod (deploy/policies/harness).
+/// Checks whether the pod of the caller has the labels by which the NetworkPolicy of the run selects it. A user who may
+/// create pods can name the Job of a run as their owner, but only the Job controller may set these labels
+/// (deploy/policies/harness).
 ///
 /// # Errors
-/// When it does not.
+/// The labels are missing.
 pub fn confined(caller: &Caller, pod: Option<&ObjectMeta>, run: &Owner) -> Result<(), Refusal> {
     let is_marked = pod.is_some_and(|pod| {
         labels::owner_uid(pod) == Some(run.uid.as_str()) && labels::owner_kind(pod) == Some(KIND)
@@ -258,7 +297,7 @@ pub fn confined(caller: &Caller, pod: Option<&ObjectMeta>, run: &Owner) -> Resul
         true => Ok(()),
         false => {
             let why = format!(
-                "it does not bear the labels by which HarnessRun {} confines its pods",
+                "it does not have the labels by which HarnessRun {} confines its pods",
                 run.name
             );
             Err(no_run(caller, &why))
@@ -271,50 +310,70 @@ fn no_run(caller: &Caller, why: &str) -> Refusal {
     Refusal::new(
         Reason::NoRun,
         format!(
-            "pod {namespace}/{pod} belongs to no harness run: {why}; submit a HarnessRun in place of a pod of \
-             your own"
+            "pod {namespace}/{pod} belongs to no harness run: {why}; submit a HarnessRun instead \
+             of a pod"
         ),
     )
 }
 
-/// Whether the caller's run goes on, by the run of its name if there is one, and its phase.
+/// Returns the state of the run of the caller; `run` is the run with its name, if that exists, and its phase.
 ///
 /// # Errors
-/// When it is gone.
+/// The run does not exist.
 pub fn standing(
     caller: &Caller,
     owner: &Owner,
     run: Option<(&ObjectMeta, Option<RunPhase>)>,
-) -> Result<Standing, Refusal> {
+) -> Result<RunState, Refusal> {
     let Some((run, phase)) = run.filter(|(run, _)| is_same(run, &owner.uid)) else {
         return Err(Refusal::new(
-            Reason::RunGone,
+            Reason::RunNotFound,
             format!(
-                "harness run {}/{} with UID {} is gone: its pod ends, too",
+                "harness run {}/{} with UID {} does not exist any more: its pod ends, too",
                 caller.namespace, owner.name, owner.uid
             ),
         ));
     };
     let over = phase.is_some_and(RunPhase::is_terminal) || run.deletion_timestamp.is_some();
     Ok(match over {
-        true => Standing::Ending,
-        false => Standing::Live,
+        true => RunState::Ending,
+        false => RunState::Live,
     })
 }
 
-/// What somebody is told whose run is over.
+/// Creates the denial for a run that has ended.
 #[must_use]
 pub fn run_over(caller: &Caller, run: &str) -> Refusal {
     Refusal::new(
-        Reason::RunOver,
+        Reason::RunEnded,
         format!(
-            "harness run {}/{run} is over: submit a new one",
+            "harness run {}/{run} has ended: submit a new one",
             caller.namespace
         ),
     )
 }
 
-/// How many events are kept of the run whose Job this is.
+/// Checks that the token of the caller is for this container.
+///
+/// # Errors
+/// The token is for another container.
+pub fn meant_for(caller: &Caller, audience: Audience) -> Result<(), Refusal> {
+    if caller.audience == audience {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Reason::AudienceMismatch,
+        format!(
+            "the token of pod {}/{} is for {}, and this request requires one for {}",
+            caller.namespace,
+            caller.pod,
+            caller.audience.name(),
+            audience.name()
+        ),
+    ))
+}
+
+/// Returns the maximum number of events in the status of the run of this Job.
 #[must_use]
 pub fn recent_events(job: &ObjectMeta) -> usize {
     let said = job

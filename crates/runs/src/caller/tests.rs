@@ -58,7 +58,7 @@ fn keys(seed: u8) -> Keys {
     Keys::with_every_owner([[seed; 32]])
 }
 
-/// What the broker has.
+/// Returns the keys of the broker.
 fn public() -> Keys {
     let secret = Keys::of_owner(SealOwner::Operator, [1; 32]);
     let keys = Keys::default();
@@ -136,9 +136,9 @@ fn a_token_says_when_it_ends() {
 fn a_pod_is_known_by_its_uid_and_its_controller() {
     let found = job_of(&us(), Some(&metadata(pod())));
     assert_eq!(found, Ok(owner("hello", "job-1")));
-    assert_eq!(reason(job_of(&us(), None)), Reason::PodGone);
+    assert_eq!(reason(job_of(&us(), None)), Reason::PodNotFound);
     let other = metadata(with(pod(), "/uid", json!("pod-2")));
-    assert_eq!(reason(job_of(&us(), Some(&other))), Reason::PodGone);
+    assert_eq!(reason(job_of(&us(), Some(&other))), Reason::PodNotFound);
     for (path, new) in [
         ("/ownerReferences", json!([])),
         ("/ownerReferences/0/controller", json!(false)),
@@ -228,7 +228,7 @@ fn job_for_which_the_operator_does_not_vouch_is_no_runs() {
     ] {
         let refused = run_of(&us(), &of, Some(&metadata(forged)), &public()).unwrap_err();
         assert_eq!(refused.reason, Reason::NoRun, "{what}");
-        assert!(refused.message.contains("does not vouch"), "{refused:?}");
+        assert!(refused.message.contains("has no valid seal"), "{refused:?}");
     }
     let refused = run_of(&us(), &of, Some(&metadata(job())), &Keys::default());
     assert_eq!(reason(refused), Reason::NoRun);
@@ -245,17 +245,17 @@ fn caller_of_ended_run_is_known_and_of_missing_run_is_not() {
         Some(RunPhase::Running),
         Some(RunPhase::Idle),
     ] {
-        assert_eq!(at(Some((&run, phase))), Ok(Standing::Live), "{phase:?}");
+        assert_eq!(at(Some((&run, phase))), Ok(RunState::Live), "{phase:?}");
     }
     for phase in [RunPhase::Succeeded, RunPhase::Failed, RunPhase::Cancelled] {
-        assert_eq!(at(Some((&run, Some(phase)))), Ok(Standing::Ending));
+        assert_eq!(at(Some((&run, Some(phase)))), Ok(RunState::Ending));
     }
     let deleted =
         json!({"name": "hello", "uid": "run-1", "deletionTimestamp": "2026-01-01T00:00:00Z"});
-    assert_eq!(at(Some((&metadata(deleted), None))), Ok(Standing::Ending));
+    assert_eq!(at(Some((&metadata(deleted), None))), Ok(RunState::Ending));
     let again = metadata(json!({"name": "hello", "uid": "run-2"}));
-    assert_eq!(reason(at(Some((&again, None)))), Reason::RunGone);
-    assert_eq!(reason(at(None)), Reason::RunGone);
+    assert_eq!(reason(at(Some((&again, None)))), Reason::RunNotFound);
+    assert_eq!(reason(at(None)), Reason::RunNotFound);
 }
 
 #[test]
@@ -271,4 +271,28 @@ fn a_job_says_how_many_events_are_kept_within_what_a_status_holds() {
     ] {
         assert_eq!(recent_events(&metadata(job)), most);
     }
+}
+
+#[test]
+fn token_is_for_the_container_of_its_audience_and_for_none_if_it_has_both() {
+    let of = |audiences: Value| caller(&review(with(good(), "/audiences", audiences)));
+    let proxy = of(json!(["oz-broker-proxy", "https://example.org"])).unwrap();
+    assert_eq!(proxy.audience, Audience::Proxy);
+    assert_eq!(us().audience, Audience::Reporter);
+    for none in [
+        json!(["oz-broker", "oz-broker-proxy"]),
+        json!(["oz-broker-proxy2"]),
+        json!([]),
+    ] {
+        assert_eq!(reason(of(none)), Reason::Unauthenticated);
+    }
+    assert_eq!(meant_for(&proxy, Audience::Proxy), Ok(()));
+    assert_eq!(
+        reason(meant_for(&proxy, Audience::Reporter)),
+        Reason::AudienceMismatch
+    );
+    assert_eq!(
+        reason(meant_for(&us(), Audience::Proxy)),
+        Reason::AudienceMismatch
+    );
 }

@@ -1,10 +1,15 @@
-//! What the status of templates and policies says: whether runs can be made of them, what is wrong with them
-//! if not, and where a discovery stands. Nothing is created for them.
+//! The status of templates and policies: whether runs can use them, their violations, and the state of a discovery.
+//! They have no children.
 
 mod policy;
 mod ready;
+mod secrets;
 mod template;
 
-pub use policy::{DISCOVERY_ACTIVE, DISCOVERY_EXPIRED, Policies, PolicyStands};
+pub use policy::{
+    DISCOVERY_ACTIVE, DISCOVERY_EXPIRED, Policies, PolicyFacts, PolicyQuestion, PolicyStands,
+    VERIFIED,
+};
 pub use ready::{READY, Unusable, reason};
+pub use secrets::{CHECK_MISSING_AFTER, Readable, SECRETS_READABLE, is_unreadable, review};
 pub use template::{ClusterTemplates, Templates};

@@ -1,4 +1,4 @@
-//! The condition Ready, as templates and policies have it.
+//! The condition Ready of templates and policies.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -6,15 +6,15 @@ use oz_api::conditions;
 use oz_core::controller::Transition;
 use oz_core::validate::Violation;
 
-/// Template: runs can be made of it. Policy: runs are admitted by what it grants.
+/// Condition of a template: runs can use it. Condition of a policy: its grants admit runs.
 pub const READY: &str = "Ready";
 
-/// The most bytes of a message: a template may be wrong in any number of ways.
+/// The maximum size of a message, in bytes: the number of violations is not limited.
 const MOST: usize = 4_096;
 
 /// Reasons of the conditions of templates and policies.
 pub mod reason {
-    /// It can be used.
+    /// The object can be used.
     pub const SUCCESS: &str = oz_api::conditions::reason::SUCCESS;
     /// Template: the one that it inherits from does not exist.
     pub const BASE_NOT_FOUND: &str = "BaseNotFound";
@@ -30,19 +30,23 @@ pub mod reason {
     pub const ACTIVE: &str = "Active";
     /// Policy: its discovery has ended, and is still there.
     pub const EXPIRED: &str = "Expired";
+    /// Policy: brokers may not get a Secret of its credentials.
+    pub const MISSING_PERMISSION: &str = "MissingPermission";
+    /// Policy: the permissions of brokers could not be checked.
+    pub const PERMISSIONS_UNKNOWN: &str = "PermissionsUnknown";
 }
 
-/// Why a template or a policy cannot be used.
+/// The reason why a template or a policy cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
     /// Reason in CamelCase, one of [`reason`].
     pub reason: &'static str,
-    /// For people: what is wrong, and what to do.
+    /// The cause and the next step, for users.
     pub message: String,
 }
 
 impl Unusable {
-    /// That these are in it; `None` if there are none.
+    /// Creates the value for these violations; `None` without violations.
     pub(super) fn by(reason: &'static str, violations: &[Violation]) -> Option<Self> {
         (!violations.is_empty()).then(|| Self {
             reason,
@@ -51,8 +55,7 @@ impl Unusable {
     }
 }
 
-/// All violations, as far as there is room, without what would move a terminal's cursor: some of their paths are
-/// what somebody wrote.
+/// Returns the message with all violations that fit, without control characters: parts of their paths are user input.
 pub(super) fn listed(violations: &[Violation]) -> String {
     let whole = Violation::list(violations);
     let shown = |next: char| if next.is_control() { '\u{fffd}' } else { next };
@@ -106,4 +109,29 @@ pub(super) fn transition(
             note: now.message.clone(),
             due: None,
         })
+}
+
+/// The event for a change of a condition that is expected to hold, or of the reason why it does not: none for a new
+/// object on which it holds. `names` are the reasons of the event, if it holds and if not.
+pub(super) fn lapse(
+    before: Option<&[Condition]>,
+    after: &[Condition],
+    type_: &str,
+    names: [&'static str; 2],
+    action: &'static str,
+) -> Option<Transition> {
+    let now = conditions::find(after, type_)?;
+    let then = before.and_then(|before| conditions::find(before, type_));
+    let holds = now.status == "True";
+    let is_news = match then {
+        Some(then) => (&then.status, &then.reason) != (&now.status, &now.reason),
+        None => !holds,
+    };
+    is_news.then(|| Transition {
+        warning: !holds,
+        reason: names[usize::from(!holds)],
+        action,
+        note: now.message.clone(),
+        due: None,
+    })
 }

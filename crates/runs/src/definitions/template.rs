@@ -1,4 +1,4 @@
-//! Templates: whether runs can be made of them, with the one that they inherit from.
+//! The conditions of templates, including the template from which they inherit.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const OVERLAY: &str = "spec.podTemplateOverlay";
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterTemplates;
 
-/// The controller of HarnessTemplates. What it knows besides is the cluster template that one inherits from.
+/// The controller of HarnessTemplates. Its only fact is the cluster template from which one inherits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Templates;
 
@@ -124,7 +124,7 @@ impl Controller for Templates {
     }
 }
 
-/// Time alone changes nothing of a template.
+/// Returns the decision for a state. No decision about a template depends on time.
 fn decided(state: Result<(), Unusable>) -> Verdict<Infallible, Decision<Result<(), Unusable>>> {
     Verdict::Decided(Decision {
         plan: Plan::default(),
@@ -132,7 +132,7 @@ fn decided(state: Result<(), Unusable>) -> Verdict<Infallible, Decision<Result<(
     })
 }
 
-/// Whether runs can be made of a template: `base` is the one that it names, if that exists.
+/// Checks whether runs can use a template; `base` is the template that it names, if that exists.
 fn usable(
     kind: TemplateKind,
     spec: &HarnessTemplateSpec,
@@ -165,8 +165,8 @@ fn reason_of(violations: &[Violation]) -> &'static str {
     }
 }
 
-/// Whether runs can be made of a template with nothing wrong in itself and its base. What it replaces of the base
-/// may be wrong there.
+/// Checks whether runs can use a template that is valid like its base: a value that replaces one of the base may be
+/// invalid there.
 fn together(
     spec: &HarnessTemplateSpec,
     name: &str,
@@ -181,7 +181,7 @@ fn together(
         return Err(Unusable {
             reason: reason::BASE_INVALID,
             message: format!(
-                "mend ClusterHarnessTemplate {name}, from which this one inherits: {}",
+                "correct ClusterHarnessTemplate {name}, from which this template inherits: {}",
                 listed(&theirs)
             ),
         });
@@ -192,7 +192,7 @@ fn together(
     Err(Unusable {
         reason: reason::INVALID,
         message: format!(
-            "with what it inherits from ClusterHarnessTemplate {name}: {}",
+            "with the fields of ClusterHarnessTemplate {name}: {}",
             listed(&ours)
         ),
     })
@@ -207,9 +207,9 @@ fn status(
 ) -> HarnessTemplateStatus {
     let mut status = current.cloned().unwrap_or_default();
     let usable = match &spec.base_template_ref {
-        None => "runs can be made of it".to_owned(),
+        None => "the template is valid".to_owned(),
         Some(base) => format!(
-            "runs can be made of it, as ClusterHarnessTemplate {} with its own fields",
+            "the template is valid, as ClusterHarnessTemplate {} with its own fields",
             base.name
         ),
     };

@@ -1,7 +1,8 @@
-//! Where a run stands: the one place that decides. Everything else follows from it.
+//! The assessment of a run: the only place that decides about its state. Plan and status follow from it.
 
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use oz_api::harness::{
@@ -21,99 +22,112 @@ use super::Runs;
 use super::decided::{Decided, HeldWorkspace};
 use super::drift::lasting;
 use super::existing::{self, RunEnd, Seen, deadline_exceeded, deleted};
+use super::grants::{Granted, Verified};
 use crate::authority::Endpoint;
+use crate::credential::DecidedCredential;
 use crate::isolation::{Isolation, NOT_CONFINED, pod_labels};
 use crate::objects::{self, KIND, policy_name};
 use crate::pod::{self, Parts, Prompt, deadline_seconds};
-use crate::policy::Matching;
+use crate::policy::{Matching, Mode, PodSecurity};
+use crate::reach::Reach;
 use crate::stored::StoredObject;
 use crate::template::{self, Resolved, Unresolved};
 use crate::{admission, jobs, requires, voucher};
 
-/// How long a run waits for a template that is not there yet.
+/// Time for which a run waits for a template that does not exist yet.
 const TEMPLATE_WAIT: SignedDuration = SignedDuration::from_secs(60);
 
-/// How long after the start of its Job a run's pod may be unknown, and how often it is looked for after that.
+/// Time after the start of a run's Job for which its pod may be unknown, and the interval between later searches for
+/// it.
 const POD_WAIT: SignedDuration = SignedDuration::from_secs(10);
 
-/// What is known besides the run and its objects.
+/// The data that an assessment requires in addition to the run and its objects.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The template of its name in its namespace.
+    /// The HarnessTemplate of the run, in its namespace.
     pub template: Option<Arc<HarnessTemplate>>,
-    /// The template of its name in the cluster.
+    /// The ClusterHarnessTemplate of the run.
     pub cluster_template: Option<Arc<ClusterHarnessTemplate>>,
-    /// The template that its own inherits from.
+    /// The template from which the run's template inherits.
     pub base: Option<Arc<ClusterHarnessTemplate>>,
-    /// All policies of its namespace.
+    /// All broker policies of the run's namespace.
     pub policies: Vec<Arc<BrokerPolicy>>,
-    /// The workspace that it names, or that was made for it.
+    /// Whether the policies are complete: after a start of the process, a run that has begun does not wait for their
+    /// list.
+    pub has_policies: bool,
+    /// The workspace that the run names, or that was created for it.
     pub workspace: Option<Arc<Workspace>>,
-    /// How many runs come before it on its workspace, that which holds it not counted.
+    /// Number of runs before this one in the queue of its workspace, without the holder.
     pub ahead: usize,
-    /// How many runs of its namespace that are not over have begun, or were created before it, of templates that the
-    /// policies with a limit speak for.
+    /// Number of active runs of the namespace that have begun or were created earlier, with templates to which the
+    /// policies with a limit apply.
     pub older: usize,
-    /// Where the broker is; `None` before it has an address and a certificate.
+    /// Address of the broker; `None` until it has an address and a certificate.
     pub broker: Option<Arc<Endpoint>>,
-    /// The locks that there are, as the watch has shown them.
+    /// The existing locks, from the watch.
     pub locks: Locks,
-    /// The NetworkPolicies of its namespace that may be about its pods.
+    /// The NetworkPolicies of the run's namespace that may select its pods.
     pub network_policies: Vec<Arc<NetworkPolicy>>,
-    /// Whether this process made its Job, of which its status does not tell yet.
+    /// Whether this process created the run's Job, and the status does not report that yet.
     pub job_made: bool,
-    /// The answer to [`Question::SameStamp`]: the name of another object, if there is one.
+    /// The response to [`Question::SameStamp`]: the name of another object with the same stamp, if there is one.
     pub same_stamp: Option<Option<String>>,
-    /// The answer to [`Question::HiddenPod`].
+    /// The response to [`Question::HiddenPod`].
     pub hidden_pod: Option<bool>,
+    /// The response to [`Question::PodSecurity`].
+    pub pod_security: Option<Result<PodSecurity, Failure>>,
 }
 
-/// What must be found out before it is decided about a run.
+/// The data that a decision about a run requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Which other object carries the very same stamp?
+    /// Name of another object with the same stamp.
     SameStamp,
-    /// Does a pod of its Job run that [`is_hidden`](existing::is_hidden)? The Job counts one that is not seen.
+    /// Whether a pod of its Job runs that [`is_hidden`](existing::is_hidden): the Job counts a pod that the watch
+    /// does not show.
     HiddenPod,
+    /// The level of Pod Security that the namespace of the run enforces; required for a run with intercepted
+    /// connections.
+    PodSecurity,
 }
 
-/// Where a run stands.
+/// The state of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
-    /// It is over.
+    /// The run has ended.
     Over,
-    /// It cannot begin yet.
+    /// The run cannot begin yet.
     Waiting(Failure),
-    /// It needs a workspace of its own.
+    /// The run requires its own workspace.
     Lacking,
-    /// Its workspace is about to be its.
+    /// The run is the next holder of its workspace.
     Next,
-    /// It can begin: it is to be confined first.
+    /// The run can begin; its NetworkPolicy is created first.
     Confinable(Box<Decided>, Isolation),
-    /// It is confined, and its Job is to be made.
+    /// The run is confined; its Job is created next.
     Startable(Box<Decided>, Box<Value>, Isolation),
-    /// Its Job is there.
-    Begun(Box<Decided>, Pending, Isolation),
-    /// It is being ended.
+    /// The Job exists, with the current grants; `None` if they are unknown.
+    Begun(Box<Decided>, Pending, Isolation, Option<Box<Granted>>),
+    /// The run is being ended.
     Ending(RunEnd, Option<Box<Decided>>),
-    /// Nothing of it runs any more.
+    /// No process of the run is active.
     Ended(RunEnd, Option<Timestamp>, Option<Box<Decided>>),
 }
 
-/// Until when a run that has begun waits for what.
+/// The deadlines of a run that has begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// When its timeout is over.
+    /// Expiry of the run.
     pub until: Option<Timestamp>,
-    /// When its pod must have started.
+    /// Deadline for the start of its pod.
     pub ready_until: Option<Timestamp>,
-    /// From when on it is told why its pod has not started.
+    /// Instant from which the status reports why the pod has not started.
     pub told_from: Option<Timestamp>,
-    /// Until when nothing is told of it before its pod starts: one status then tells of all.
+    /// Instant until which the status does not change before the pod starts, so that one update reports all changes.
     pub quiet_until: Option<Timestamp>,
 }
 
-/// Why a run does not begin.
+/// The reason for which a run does not begin.
 enum Otherwise {
     State(Box<State>),
     Need(Question),
@@ -183,7 +197,7 @@ impl Runs {
         }
     }
 
-    /// The state of a run whose Job was made.
+    /// Returns the state of a run with a Job.
     fn begun(
         &self,
         now: Timestamp,
@@ -213,10 +227,11 @@ impl Runs {
                     true => RunEnd::new(
                         RunPhase::Cancelled,
                         existing::SEAL_RETIRED,
-                        "its decision was sealed by an earlier release, whose key counts no more",
+                        "its decision was sealed by an earlier release, whose key is no longer \
+                            valid",
                     ),
                     false => drift(
-                        "the decision on its NetworkPolicy and its Job was changed or taken away",
+                        "the decision on its NetworkPolicy and its Job was changed or removed",
                     ),
                 };
                 return Ok(State::Ending(end, None));
@@ -232,7 +247,17 @@ impl Runs {
                 told_from,
                 quiet_until: told_at.filter(|at| !has_come(now, *at)),
             };
-            return Ok(State::Begun(decided, pending, isolation));
+            let policies = facts.policies.iter().map(AsRef::as_ref);
+            let granted = match facts.has_policies {
+                true => Granted::find(&self.keys, &decided, policies),
+                false => None,
+            };
+            return Ok(State::Begun(
+                decided,
+                pending,
+                isolation,
+                granted.map(Box::new),
+            ));
         };
         Ok(match seen.job.is_none() && !runs_still {
             true => State::Ended(end, None, decided),
@@ -240,7 +265,7 @@ impl Runs {
         })
     }
 
-    /// Why a run that has begun must not go on.
+    /// Returns the reason for which a run that has begun must end, if there is one.
     fn must_end(
         &self,
         now: Timestamp,
@@ -274,7 +299,7 @@ impl Runs {
             return Some(RunEnd::new(RunPhase::Cancelled, "JobDeleted", message));
         }
         if decided.is_some_and(|decided| decided.spec_digest != spec_digest(run)) {
-            return Some(drift("what was asked for was changed past admission"));
+            return Some(drift("the spec was changed without admission"));
         }
         if let Some(what) = seen
             .policy
@@ -311,13 +336,13 @@ impl Runs {
         None
     }
 
-    /// When the newest pod must have started, if it has a node and has not.
+    /// Returns the deadline for the start of the newest pod, if the pod has a node and has not started.
     fn ready_until(&self, seen: &Seen<'_>) -> Option<Timestamp> {
         let pod = seen.newest().filter(|pod| !jobs::has_started(pod))?;
         Some(after(existing::scheduled_at(pod)?, self.pod_ready_timeout))
     }
 
-    /// What a run would begin with.
+    /// Returns the decision with which a run would begin.
     fn undecided(
         &self,
         now: Timestamp,
@@ -340,7 +365,7 @@ impl Runs {
         })?;
         let (kind, spec) = chosen(now, run, facts)?;
         let template = resolved(now, run, facts, spec)?;
-        let policies = Matching::of(
+        let policies = Matching::from_policies(
             facts.policies.iter().map(AsRef::as_ref),
             &run.spec.template_ref.name,
         );
@@ -356,8 +381,8 @@ impl Runs {
             && !usize::try_from(most).is_ok_and(|most| facts.older < most)
         {
             let message = format!(
-                "as many runs as a BrokerPolicy's limits.concurrentRuns lets ({most}) came before it; it begins \
-                 when they are over"
+                "{most} runs, the maximum of a BrokerPolicy's limits.concurrentRuns, are before \
+                 it; it begins when they have ended"
             );
             return Err(waiting("TooManyRuns", message));
         }
@@ -365,8 +390,10 @@ impl Runs {
         if !overlaid.is_empty() {
             return Err(refused("TemplateInvalid", Violation::list(&overlaid)));
         }
+        let access = self.access(now, run, facts, &template, &policies)?;
         let held = workspace_of(run, &template, facts)?;
-        let rendered = self.rendered(run, facts, template, held.as_ref())?;
+        access.may_be_intercepted(facts)?;
+        let rendered = self.rendered(run, facts, template, held.as_ref(), &access)?;
         let template = &rendered.template;
         let specs: Vec<_> = policies.iter().map(|policy| &policy.spec).collect();
         let base = facts.base.as_ref().map(|base| &base.spec);
@@ -383,12 +410,10 @@ impl Runs {
             workspace: held,
             image: template.image.clone(),
             timeout_seconds: Some(deadline_seconds(template)),
-            credentials: template.credentials.clone(),
-            hosts: template
-                .egress
-                .iter()
-                .map(|need| need.host.clone())
-                .collect(),
+            egress: template.egress.clone(),
+            intercepted: access.intercepted,
+            reach: access.reach(&self.settings.denied),
+            credentials: access.credentials,
             voucher,
             broker: self.broker.clone(),
             decided_at: now,
@@ -397,28 +422,62 @@ impl Runs {
         Ok((decided, rendered))
     }
 
-    /// The pod of a run that may begin.
+    /// Returns the credentials and hosts of a run that begins.
+    fn access<'a>(
+        &self,
+        now: Timestamp,
+        run: &StoredObject<'_, HarnessRun>,
+        facts: &Facts,
+        template: &Resolved,
+        policies: &Matching<'a>,
+    ) -> Result<RunAccess<'a>, Otherwise> {
+        let verified = Verified::new(&self.keys, policies);
+        let (name, namespace) = (&run.spec.template_ref.name, run.namespace.as_str());
+        let credentials = verified
+            .credentials(name, namespace, template, now)
+            .map_err(|why| match why.may_pass() {
+                true => waiting(why.reason(), why.to_string()),
+                false => refused(why.reason(), why.to_string()),
+            })?;
+        let injects = credentials.iter().any(DecidedCredential::is_injected);
+        let access = RunAccess {
+            verified,
+            intercepted: injects || !template.egress.is_empty(),
+            credentials,
+        };
+        // A run does not wait for a workspace first.
+        if run.status.is_none() {
+            access.may_be_intercepted(facts)?;
+        }
+        Ok(access)
+    }
+
+    /// Returns the pod of a run that may begin.
     fn rendered(
         &self,
         run: &StoredObject<'_, HarnessRun>,
         facts: &Facts,
         template: Resolved,
         held: Option<&HeldWorkspace>,
+        access: &RunAccess<'_>,
     ) -> Result<Rendered, Otherwise> {
         let Some(broker) = &facts.broker else {
-            let message = "the broker has no certificate (ConfigMap oz-broker-ca), or its Service has no address; the \
-                           run begins once there are both";
+            let message = "the broker has no certificate (ConfigMap oz-broker-ca), or its Service \
+                           has no address; the run begins when both exist";
             return Err(waiting("BrokerUnavailable", message));
         };
         let parts = Parts {
             namespace: run.namespace.as_str(),
             run: run.name(),
+            uid: run.uid(),
             template_name: &run.spec.template_ref.name,
             template: &template,
             workspace: held.map(|held| held.name.as_str()),
             mode: run.spec.mode,
             prompt: prompt(run),
             extra_env: &run.spec.extra_env,
+            credentials: &access.credentials,
+            intercepted: access.intercepted,
             settings: &self.settings,
             broker,
         };
@@ -444,13 +503,53 @@ impl Runs {
     }
 }
 
-/// What a run's Job is made of.
+/// The access that verified policies grant to a run that begins.
+struct RunAccess<'a> {
+    verified: Verified<'a>,
+    credentials: Vec<DecidedCredential>,
+    intercepted: bool,
+}
+
+impl RunAccess<'_> {
+    /// Checks whether the namespace admits the pod that intercepts connections. Interception is never replaced by a weaker
+    /// mode where it is possible.
+    fn may_be_intercepted(&self, facts: &Facts) -> Result<(), Otherwise> {
+        if !self.intercepted {
+            return Ok(());
+        }
+        let level = match &facts.pod_security {
+            None => return Err(Otherwise::Need(Question::PodSecurity)),
+            Some(Err(failure)) => return Err(State::Waiting(failure.clone()).into()),
+            Some(Ok(level)) => *level,
+        };
+        let Err(unavailable) = Mode::Transparent.available(level) else {
+            return Ok(());
+        };
+        let unavailable = unavailable.to_string();
+        match self.verified.policies.interception() {
+            Mode::Transparent => Err(refused("InterceptionUnavailable", unavailable)),
+            Mode::Cooperative(_) => Err(refused(
+                "CooperativeNotServed",
+                format!("cooperative interception is not served yet, and {unavailable}"),
+            )),
+        }
+    }
+
+    /// Returns the addresses and ports that its NetworkPolicy opens.
+    fn reach(&self, denied: &[IpNet]) -> Option<Reach> {
+        let policies = &self.verified.policies;
+        self.intercepted.then(|| Reach::new(policies, denied))
+    }
+}
+
+/// The parts of a run's Job.
 struct Rendered {
     template: Resolved,
     pod: Value,
 }
 
-/// Finds what opens more to the pods of a run: to those that exist, and to those that its Job makes next.
+/// Finds the NetworkPolicies that permit more connections to the pods of a run: the existing ones, and the next ones
+/// of its Job.
 fn isolation(
     run: &StoredObject<'_, HarnessRun>,
     facts: &Facts,
@@ -468,14 +567,13 @@ fn isolation(
     Isolation::find(&policy_name(name), &labels, &facts.network_policies)
 }
 
-/// What a lock goes by.
+/// Returns the access of a run, as locks select it.
 fn access<'a>(submitter: &'a Requester, run: &'a HarnessRun) -> Access<'a> {
     let namespace = run.metadata.namespace.as_deref();
     Access::run(submitter, namespace, &run.spec.template_ref.name)
 }
 
-/// Whether a run has to be looked at when this lock was made, changed or removed. One of which it cannot be told who
-/// submitted it is.
+/// Checks whether a change of this lock affects a run. A run with an unknown submitter is affected.
 #[must_use]
 pub fn is_concerned_by(run: &HarnessRun, lock: &AccessLock, keys: &Keys) -> bool {
     if is_over(run) {
@@ -487,20 +585,20 @@ pub fn is_concerned_by(run: &HarnessRun, lock: &AccessLock, keys: &Keys) -> bool
     })
 }
 
-/// Digest of everything that says what is asked for.
+/// Returns the digest of all fields that define what the run requests.
 #[must_use]
 pub fn spec_digest(run: &HarnessRun) -> String {
     encode::digest(&run.spec)
 }
 
-/// Whether a run is over, by its status.
+/// Checks whether a run has ended, by its status.
 #[must_use]
 pub fn is_over(run: &HarnessRun) -> bool {
     let phase = run.status.as_ref().and_then(|status| status.phase);
     phase.is_some_and(RunPhase::is_terminal)
 }
 
-/// The template of a run; one that is not there is waited for.
+/// Returns the template of a run; a run waits for a template that does not exist.
 fn chosen<'a>(
     now: Timestamp,
     run: &StoredObject<'_, HarnessRun>,
@@ -535,7 +633,7 @@ fn resolved(
     template.for_run(&run.spec).map_err(|found| invalid(&found))
 }
 
-/// It may come with the next file that somebody applies.
+/// Returns the state of a run without its template, which a user may create soon after the run.
 fn not_there_yet(
     now: Timestamp,
     run: &StoredObject<'_, HarnessRun>,
@@ -551,12 +649,12 @@ fn not_there_yet(
     }
 }
 
-/// Until when a run waits for its template.
+/// Returns the instant until which a run waits for its template.
 pub(super) fn waits_until(run: &StoredObject<'_, HarnessRun>) -> Timestamp {
     after(run.identity.created, TEMPLATE_WAIT)
 }
 
-/// The workspace of a run that may begin; `None` if it has none.
+/// Returns the workspace of a run that may begin; `None` if it has none.
 fn workspace_of(
     run: &StoredObject<'_, HarnessRun>,
     template: &Resolved,
@@ -571,7 +669,7 @@ fn workspace_of(
             None => State::Lacking.into(),
             Some(name) => waiting(
                 "WorkspaceNotFound",
-                format!("Workspace {name} does not exist; the run begins once it does"),
+                format!("Workspace {name} does not exist; the run begins when it exists"),
             ),
         });
     };
@@ -593,7 +691,7 @@ fn workspace_of(
         Some(WorkspacePhase::Active) => {}
         _ if named.is_none() => return Err(State::Next.into()),
         _ => {
-            let message = format!("Workspace {name} is being made ready");
+            let message = format!("Workspace {name} is being prepared");
             return Err(waiting("WorkspaceSeeding", message));
         }
     }
@@ -609,7 +707,7 @@ fn workspace_of(
             // Of many that wait, only those that are nearly there are told of each that begins.
             let holder = holder.filter(|_| ahead <= NEARLY_THERE);
             let held = holder.map_or("is in use".to_owned(), |holder| {
-                format!("is held by {holder}")
+                format!("is used by {holder}")
             });
             let message = format!("Workspace {name} {held}; {} it", place(ahead));
             Err(waiting("WorkspaceBusy", message))
@@ -621,10 +719,10 @@ fn unheld(error: &IdentityError) -> Otherwise {
     State::Waiting(error.clone().into()).into()
 }
 
-/// How many may be before a run that is told of each of them.
+/// Maximum number of runs before a run that reports the start of each of them.
 const NEARLY_THERE: usize = 5;
 
-/// How many wait before a run, in steps.
+/// Formats the number of runs before a run, in steps.
 fn place(ahead: usize) -> String {
     match ahead {
         0 => "no other run waits before".to_owned(),
@@ -648,22 +746,22 @@ fn prompt(run: &HarnessRun) -> Prompt<'_> {
     }
 }
 
-/// What a pod waits for that has its prompt from elsewhere.
+/// Returns the description of a prompt in another object, for which a pod waits.
 fn prompt_source(run: &HarnessRun) -> String {
     match prompt(run) {
         Prompt::ConfigMap(reference) => format!(
-            "its prompt is in key {} of ConfigMap {}: see that both exist",
+            "its prompt is in key {} of ConfigMap {}: check that both exist",
             reference.key, reference.name
         ),
         Prompt::Secret(reference) => format!(
-            "its prompt is in key {} of Secret {}: see that both exist",
+            "its prompt is in key {} of Secret {}: check that both exist",
             reference.key, reference.name
         ),
         Prompt::Inline => String::new(),
     }
 }
 
-/// When the time of a run is over: it counts from the start of its Job, as the Job controller has it.
+/// Returns the expiry of a run: it counts from the start of its Job, as the Job controller recorded it.
 pub(super) fn until(decided: &Decided, seen: &Seen<'_>) -> Option<Timestamp> {
     let seconds = decided.timeout_seconds?;
     Some(after(
@@ -672,8 +770,8 @@ pub(super) fn until(decided: &Decided, seen: &Seen<'_>) -> Option<Timestamp> {
     ))
 }
 
-/// When a pod must have been seen that the Job counts: the labels by which pods are seen are those by which they are
-/// confined. One that has ended is counted as active for a while.
+/// Returns the deadline for the watch to show a pod that the Job counts: the watch selects pods by the labels that
+/// confine them. A pod that has ended is counted as active for some time.
 fn hidden_until(seen: &Seen<'_>) -> Option<Timestamp> {
     let (_, job) = seen.job.as_ref()?;
     let status = job.status.as_ref()?;
@@ -687,7 +785,8 @@ fn hidden_until(seen: &Seen<'_>) -> Option<Timestamp> {
     })
 }
 
-/// When a pod that the Job counts and that is not seen is looked for, if there is one.
+/// Returns the instant of the next search for a pod that the Job counts and the watch does not show, if there is such
+/// a pod.
 fn looked_for_at(now: Timestamp, seen: &Seen<'_>) -> Option<Timestamp> {
     let until = hidden_until(seen)?;
     Some(match has_come(now, until) {
@@ -696,8 +795,8 @@ fn looked_for_at(now: Timestamp, seen: &Seen<'_>) -> Option<Timestamp> {
     })
 }
 
-/// The end of a run whose pod lost its labels. What the Job counts is not proof: watches of different kinds do not
-/// keep in step.
+/// Checks whether the run has a pod that lost its labels. The count of the Job is not proof: watches of different
+/// kinds are not synchronized.
 fn has_hidden_pod(
     now: Timestamp,
     facts: &Facts,
@@ -714,7 +813,7 @@ fn drift(what: &str) -> RunEnd {
     RunEnd::new(RunPhase::Cancelled, "DriftDetected", what)
 }
 
-/// The end that the status speaks of, while what there is of the run goes.
+/// Returns the end that the status reports while the run's objects are deleted.
 fn remembered(run: &HarnessRun) -> Option<RunEnd> {
     let conditions = &run.status.as_ref()?.conditions;
     let completed = conditions::find(conditions, existing::COMPLETED)?;

@@ -1,8 +1,9 @@
-//! What was decided when a run began, sealed, in an annotation of its NetworkPolicy and of its Job: later edits of
-//! templates and policies change nothing of it, and a restart finds the same again.
+//! The decision to start a run. It is sealed in an annotation of its NetworkPolicy and of its Job: later edits of
+//! templates and policies do not change it, and an operator that restarts finds it again.
 
 use jiff::{SignedDuration, Timestamp};
-use oz_api::harness::HarnessRun;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::harness::{EgressNeed, HarnessRun};
 use oz_api::{Requester, labels};
 use oz_core::controller::Live;
 use oz_core::lifecycle::seal::{self, Keys, Purpose, SealError};
@@ -10,72 +11,104 @@ use oz_core::lifecycle::window::after;
 use oz_trail::{Action, Decision, Record, RequestRef};
 use serde::{Deserialize, Serialize};
 
+use crate::credential::DecidedCredential;
 use crate::objects::Broker;
+use crate::reach::Reach;
 use crate::stored::StoredObject;
 
 const PURPOSE: Purpose = Purpose::HarnessRun;
 
-/// How long a run that begins is silent about its Job: most pods start within it, and one status tells of both.
+/// The delay of the status about the Job of a run that begins: most pods start within it, so that one write reports
+/// both.
 const TOLD_AFTER: SignedDuration = SignedDuration::from_secs(2);
 
 /// A run that may begin, or has begun.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Decided {
-    /// The run, with its UID: a decision is good for no other.
+    /// The run, with its UID: the decision is valid for no other run.
     pub run: RequestRef,
-    /// Who submitted it.
+    /// The requester of the run.
     pub submitter: Requester,
-    /// Digest of what was asked for.
+    /// Digest of the spec of the run.
     pub spec_digest: String,
     /// Kind and name of its template, such as `HarnessTemplate/echo`.
     pub template: String,
-    /// Digest of what the template comes to.
+    /// Digest of the merged template.
     pub template_digest: String,
-    /// Digest of the policies that speak for the template.
+    /// Digest of the policies that apply to the template.
     pub policies_digest: String,
-    /// The workspace that it holds.
+    /// The workspace that the run locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<HeldWorkspace>,
     /// Image of the agent.
     pub image: String,
-    /// How many seconds it may last; absent for an interactive run.
+    /// The maximum duration in seconds; absent for an interactive run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<i64>,
-    /// Names of the credentials that its template requires.
+    /// The credentials that its template requires, each with the policy that granted it. A decision of an earlier
+    /// release has none: its run was started without credentials, and gets none. That release wrote the names alone
+    /// into `credentials`.
+    #[serde(
+        default,
+        rename = "credentialsGranted",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub credentials: Vec<DecidedCredential>,
+    /// The hosts that its template requires, with their ports; likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub credentials: Vec<String>,
-    /// The hosts that its template requires.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<String>,
-    /// What the broker believes its Job by. One of an earlier release has none, and the broker answers it no more.
+    pub egress: Vec<EgressNeed>,
+    /// Whether its pod has a proxy, through which every connection of the agent goes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub intercepted: bool,
+    /// The addresses and ports that its NetworkPolicy opens in addition to the broker; absent for a run without a proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach: Option<Reach>,
+    /// The signature by which the broker trusts the Job. It is missing in a decision of an earlier release, and the
+    /// broker denies the requests of such a run.
     #[serde(default)]
     pub voucher: String,
-    /// What its NetworkPolicy lets it reach.
+    /// The pods of the broker, to which its NetworkPolicy permits connections.
     pub broker: Broker,
-    /// When it was decided.
+    /// The time of the decision.
     pub decided_at: Timestamp,
-    /// Why it is run, in its submitter's words.
+    /// The reason that the requester gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A workspace that a run holds.
+/// A workspace that a run locks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldWorkspace {
-    /// Its name.
+    /// Name of the workspace.
     pub name: String,
-    /// Its UID.
+    /// UID of the workspace.
     pub uid: String,
 }
 
 impl Decided {
-    /// When the status of the run tells that its Job was made, if its pod has not started by then.
+    /// Returns the instant at which the status reports the creation of the Job, if its pod has not started by then.
     pub(super) fn told_at(&self) -> Timestamp {
         after(self.decided_at, TOLD_AFTER)
     }
 
-    /// The decision that an object carries for the run with this UID, in its namespace.
+    /// Returns the name of its template, without the kind.
+    #[must_use]
+    pub fn template_name(&self) -> &str {
+        let name = self.template.split_once('/').map(|(_, name)| name);
+        name.unwrap_or(&self.template)
+    }
+
+    /// Opens the decision that an object carries, such as the Job of a run, with the keys of the operator. A decision for
+    /// a run of another namespace than the object's is not accepted; the caller compares the run.
+    #[must_use]
+    pub fn open_on(keys: &Keys, metadata: &ObjectMeta) -> Option<Self> {
+        let annotations = metadata.annotations.as_ref()?;
+        let decided = Self::open_text(keys, annotations.get(labels::GRANT)?).ok()?;
+        (metadata.namespace.as_ref() == Some(&decided.run.namespace)).then_some(decided)
+    }
+
+    /// Returns the decision that an object carries for the run with this UID, in its namespace.
     pub(super) fn open(
         keys: &Keys,
         live: &Live,
@@ -85,24 +118,31 @@ impl Decided {
         (decided.run.uid == run.uid()).then_some(decided)
     }
 
-    /// The decision that an object carries, for whatever run of its namespace it was made.
+    /// Returns the decision that an object carries, for any run of its namespace.
     pub(super) fn open_any(keys: &Keys, live: &Live) -> Option<Self> {
-        let decided: Self = seal::open(keys, PURPOSE, Self::sealed(live)?).ok()?;
-        let is_here = live.object.metadata.namespace.as_ref() == Some(&decided.run.namespace);
-        is_here.then_some(decided)
+        Self::open_on(keys, &live.object.metadata)
     }
 
-    /// The sealed text that an object carries, whoever wrote it.
+    /// Opens a sealed decision of any run.
+    pub(crate) fn open_text(keys: &Keys, text: &str) -> Result<Self, SealError> {
+        seal::open(keys, PURPOSE, text)
+    }
+
+    /// Returns the sealed text that an object carries, before its verification.
     pub(super) fn sealed(live: &Live) -> Option<&str> {
         let annotations = live.object.metadata.annotations.as_ref()?;
         annotations.get(labels::GRANT).map(String::as_str)
     }
 
-    pub(super) fn seal(&self, keys: &Keys) -> Result<String, SealError> {
-        seal::seal(keys, PURPOSE, self)
+    pub(crate) fn seal(&self, keys: &Keys) -> Result<String, SealError> {
+        let sealed = seal::seal(keys, PURPOSE, self)?;
+        match sealed.len() <= seal::MAX_LENGTH {
+            true => Ok(sealed),
+            false => Err(SealError::TooLong),
+        }
     }
 
-    /// Whether another decision, made now, is the same.
+    /// Checks whether another decision, made now, is the same.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let decided_at = self.decided_at;
         *self
@@ -112,7 +152,7 @@ impl Decided {
             }
     }
 
-    /// The record of something that happened to the run.
+    /// Creates an audit record about an event of the run.
     pub(super) fn record(
         &self,
         time: Timestamp,

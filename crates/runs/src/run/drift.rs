@@ -1,5 +1,5 @@
-//! What somebody else changed of a run's NetworkPolicy or Job, in fields that are ours; others may label and
-//! annotate. Most of it is put back; what cannot be put back ends the run.
+//! Drift of the NetworkPolicy and the Job of a run, in fields that oz manages; labels and annotations of other clients
+//! are ignored. Most drift is repaired; other drift ends the run.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
@@ -15,14 +15,14 @@ use crate::child::child;
 use crate::objects;
 use crate::stored::StoredObject;
 
-/// The NetworkPolicy as it should be; its `uid` is that of the one that is there.
+/// Creates the desired NetworkPolicy; `uid` is that of the existing one.
 pub(super) fn policy(
     decided: &Decided,
     run: &StoredObject<'_, HarnessRun>,
     sealed: &str,
     there: Option<&Live>,
 ) -> Option<Child> {
-    let object = objects::network_policy(run, &decided.broker, sealed);
+    let object = objects::network_policy(run, &decided.broker, decided.reach.as_ref(), sealed);
     let mut child = child::<NetworkPolicy>(object)?;
     if let Some(there) = there {
         child
@@ -34,27 +34,27 @@ pub(super) fn policy(
     Some(child)
 }
 
-/// Whether a NetworkPolicy is not what was decided.
+/// Checks whether a NetworkPolicy differs from the decision.
 pub(super) fn has_drifted(live: &Live, desired: &Child) -> bool {
     !has_metadata(&live.object.metadata, &desired.object.metadata) || !is_same(live, desired)
 }
 
-/// What was changed of a NetworkPolicy that writing our fields again would leave as it is.
+/// Returns the drift of a NetworkPolicy that an apply of the managed fields would not repair.
 pub(super) fn lasting(
     decided: &Decided,
     run: &StoredObject<'_, HarnessRun>,
     live: &Live,
 ) -> Option<&'static str> {
     if is_held(&live.object.metadata) {
-        return Some("a finalizer was put on its NetworkPolicy");
+        return Some("a finalizer was added to its NetworkPolicy");
     }
     let desired = policy(decided, run, "", None)?;
     let is_complete = contains(&live.object.data["spec"], &desired.object.data["spec"]);
     (is_complete && !is_same(live, &desired))
-        .then_some("its NetworkPolicy was changed in a way that cannot be put back")
+        .then_some("its NetworkPolicy was changed and cannot be restored")
 }
 
-/// Whether both let the same through.
+/// Checks whether both permit the same connections.
 fn is_same(live: &Live, desired: &Child) -> bool {
     let read = |data: &Value| -> Option<NetworkPolicySpec> {
         let mut spec: NetworkPolicySpec = serde_json::from_value(data.get("spec")?.clone()).ok()?;
@@ -69,8 +69,8 @@ fn is_same(live: &Live, desired: &Child) -> bool {
     live.is_some() && live == desired
 }
 
-/// The Job with what was changed of it put back; `None` if nothing was. Its pod template cannot be changed: the API
-/// server lets nobody.
+/// Returns the Job with its drift repaired; `None` without drift. Its pod template cannot drift: it is immutable
+/// (<https://kubernetes.io/docs/concepts/workloads/controllers/job/#mutable-scheduling-directives>).
 pub(super) fn job(
     decided: &Decided,
     run: &StoredObject<'_, HarnessRun>,

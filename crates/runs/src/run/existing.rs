@@ -1,4 +1,4 @@
-//! What there is of a run: its NetworkPolicy with the decision, its Job, and the pods of that.
+//! The existing objects of a run: its NetworkPolicy with the decision, its Job, and the pods of the Job.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -11,7 +11,7 @@ use oz_core::lifecycle::drift;
 use oz_core::lifecycle::seal::{self, Keys};
 
 use super::decided::Decided;
-use crate::jobs::{condition, is_active};
+use crate::jobs::{condition, interception_failure, is_active};
 use crate::objects::policy_name;
 use crate::reserved;
 use crate::stored::StoredObject;
@@ -21,9 +21,9 @@ use crate::stored::StoredObject;
 pub struct RunEnd {
     /// Succeeded, Failed or Cancelled.
     pub phase: RunPhase,
-    /// Why, in CamelCase.
+    /// Reason in CamelCase.
     pub reason: String,
-    /// The same for people.
+    /// Message for users.
     pub message: String,
 }
 
@@ -37,24 +37,24 @@ impl RunEnd {
     }
 }
 
-/// The objects of one run.
+/// The existing objects of one run.
 #[derive(Default)]
 pub(super) struct Seen<'a> {
-    /// The NetworkPolicy in its place, if that was made for it.
+    /// The NetworkPolicy with its name, if it was created for the run.
     pub(super) policy: Option<&'a Live>,
-    /// Whether that carries our decision.
+    /// Whether that NetworkPolicy carries a decision of oz.
     pub(super) is_confined: bool,
-    /// Whether something else is in that place.
+    /// Whether another object has its name.
     pub(super) is_displaced: bool,
-    /// Its Job.
+    /// The Job of the run.
     pub(super) job: Option<(&'a Live, Box<Job>)>,
-    /// Its pods.
+    /// The pods of the run.
     pub(super) pods: Vec<(&'a Live, Pod)>,
-    /// The decision, as either of them carries it.
+    /// The decision, from either object.
     pub(super) decided: Option<Decided>,
-    /// Its sealed text.
+    /// The sealed text of the decision.
     pub(super) sealed: &'a str,
-    /// Whether a decision is there that an earlier release sealed.
+    /// Whether an object carries a decision that an earlier release sealed.
     pub(super) is_retired: bool,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Whether anything was started by it, as far as that is known.
+    /// Checks whether the run has started a process, as far as the objects and the status show.
     pub(super) fn has_begun(&self, run: &HarnessRun) -> bool {
         let told = run
             .status
@@ -115,25 +115,25 @@ impl<'a> Seen<'a> {
         told.is_some() || self.job.is_some() || !self.pods.is_empty()
     }
 
-    /// The pods in which something may run still.
+    /// Returns the pods in which a process may still run.
     pub(super) fn active(&self) -> impl Iterator<Item = &(&'a Live, Pod)> {
         self.pods.iter().filter(|(_, pod)| is_active(pod))
     }
 
-    /// The pod that was made last.
+    /// Returns the pod with the latest creation time.
     pub(super) fn newest(&self) -> Option<&Pod> {
         let created = |pod: &&Pod| pod.metadata.creation_timestamp.clone();
         self.pods.iter().map(|(_, pod)| pod).max_by_key(created)
     }
 
-    /// When the Job began; it begins anew when it goes on after it was suspended.
+    /// Returns the start time of the Job; a Job that resumes after a suspension starts again.
     pub(super) fn job_started(&self) -> Option<Timestamp> {
         let (_, job) = self.job.as_ref()?;
         let started = job.status.as_ref()?.start_time.as_ref()?;
         Some(started.0)
     }
 
-    /// How the Job ended; `None` while it has not.
+    /// Returns the end of the Job; `None` while it is active.
     pub(super) fn job_end(&self) -> Option<(RunEnd, Option<Timestamp>)> {
         let (_, job) = self.job.as_ref()?;
         if let Some(complete) = condition(job, "Complete") {
@@ -152,16 +152,18 @@ impl<'a> Seen<'a> {
             || self
                 .newest()
                 .is_some_and(|pod| pod_reason(pod) == Some(DEADLINE));
-        let end = match timed_out {
-            true => deadline_exceeded(),
-            false => RunEnd::new(RunPhase::Failed, "AgentFailed", self.why_it_failed()),
+        let not_intercepted = self.newest().and_then(interception_failure);
+        let end = match (timed_out, not_intercepted) {
+            (true, _) => deadline_exceeded(),
+            (false, Some(why)) => RunEnd::new(RunPhase::Failed, "InterceptionFailed", why),
+            (false, None) => RunEnd::new(RunPhase::Failed, "AgentFailed", self.why_it_failed()),
         };
         Some((end, at))
     }
 
     fn why_it_failed(&self) -> String {
         let Some(pod) = self.newest() else {
-            return "the agent's pod failed, and is gone".to_owned();
+            return "the agent's pod failed, and does not exist any more".to_owned();
         };
         let agent = container(pod, reserved::AGENT);
         let ended = agent.and_then(|agent| agent.state.as_ref()?.terminated.as_ref());
@@ -175,7 +177,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// What the run made, as our container said at its end.
+    /// Returns the outputs of the run, as the container of oz reported them at its end.
     pub(super) fn outputs(&self) -> Option<RunOutputs> {
         let status = self.newest()?.status.as_ref()?;
         let sidecars = status.init_container_statuses.iter().flatten();
@@ -187,26 +189,26 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Condition: it is over.
+/// Condition: the run has ended.
 pub const COMPLETED: &str = "Completed";
 /// The end reason of a run with a decision that an earlier release sealed.
 pub(super) const SEAL_RETIRED: &str = "SealRetired";
-/// What stands between why a run ends and why that is not done yet.
+/// The separator between the reason for the end of a run and the cause of its delay.
 pub(super) const NOT_OVER: &str = "; not over yet: ";
 pub(super) const DEADLINE: &str = "DeadlineExceeded";
 
-/// The end of a run whose time is over.
+/// Returns the end of a run that exceeded its maximum duration.
 pub(super) fn deadline_exceeded() -> RunEnd {
-    RunEnd::new(RunPhase::Failed, DEADLINE, "the run's timeout is over")
+    RunEnd::new(RunPhase::Failed, DEADLINE, "the run's timeout has expired")
 }
 
-/// Whether a pod was made by the Job of a run: marks are labels, which others can write too.
+/// Checks whether a pod was created by the Job of a run: labels are no proof, as other clients can write them.
 fn is_of_job(pod: &Pod, run: &str) -> bool {
     let controller = labels::controller(&pod.metadata);
     controller.is_some_and(|job| job.kind == "Job" && job.name == run)
 }
 
-/// Whether a pod of a run's Job runs without the label by which its NetworkPolicy confines it.
+/// Checks whether a pod of a run's Job runs without the label by which its NetworkPolicy selects it.
 #[must_use]
 pub fn is_hidden(pod: &Pod, run: &HarnessRun) -> bool {
     let metadata = &run.metadata;
@@ -217,7 +219,7 @@ pub fn is_hidden(pod: &Pod, run: &HarnessRun) -> bool {
             .is_none_or(|owner| Some(owner) != metadata.uid.as_deref())
 }
 
-/// The end of a run that was deleted.
+/// Returns the end of a run that was deleted.
 pub(super) fn deleted() -> RunEnd {
     RunEnd::new(RunPhase::Cancelled, "Deleted", "the run was deleted")
 }
@@ -226,7 +228,7 @@ fn pod_reason(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.reason.as_deref()
 }
 
-/// The status of one container of a pod.
+/// Returns the status of one container of a pod.
 pub(super) fn container<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
     let ordinary = status.container_statuses.iter().flatten();
@@ -234,7 +236,7 @@ pub(super) fn container<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerSta
     all.find(|one| one.name == name)
 }
 
-/// When a pod got its node.
+/// Returns the time at which a pod was scheduled to its node.
 pub(super) fn scheduled_at(pod: &Pod) -> Option<Timestamp> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let scheduled = conditions

@@ -1,20 +1,24 @@
-//! HarnessRuns, as a controller: the record and the NetworkPolicy first, which carries what was decided, then the
-//! Job. At the end the other way round: the Job and its pods, and when no container runs any more, the record and
-//! the NetworkPolicy. It has no owner, and so it is there until we have seen that nothing runs.
+//! The controller of HarnessRuns. At the start it writes the audit record and the NetworkPolicy, which carries the
+//! decision, and then the Job. At the end it deletes the Job and its pods, and, when no container runs, writes the
+//! audit record and deletes the NetworkPolicy. The NetworkPolicy has no owner, so it exists until the operator has
+//! observed that no container runs.
 
 mod assess;
 mod decided;
 mod drift;
 mod existing;
+mod grants;
 mod plan;
 mod report;
 
 use jiff::SignedDuration;
 use oz_core::lifecycle::seal::Keys;
 
+pub use crate::credential::DecidedCredential;
 pub use assess::{Facts, Pending, Question, State, is_concerned_by, is_over, spec_digest};
 pub use decided::{Decided, HeldWorkspace};
 pub use existing::{COMPLETED, RunEnd, is_hidden};
+pub use grants::Granted;
 
 use super::objects::Broker;
 use super::pod::Settings;
@@ -22,14 +26,14 @@ use super::pod::Settings;
 /// The controller of HarnessRuns.
 #[derive(Clone)]
 pub struct Runs {
-    /// Opens stamps, seals and opens decisions.
+    /// Keys that verify stamps, and seal and open decisions.
     pub keys: Keys,
-    /// What the pods of runs are made with, but for the broker's certificates, which are a fact.
+    /// The settings for the pods of runs, without the certificates of the broker, which are a fact.
     pub settings: Settings,
-    /// Where brokers are.
+    /// The pods of brokers.
     pub broker: Broker,
-    /// How long a pod may take from its node to its start.
+    /// The maximum time from the scheduling of a pod to its start.
     pub pod_ready_timeout: SignedDuration,
-    /// Whether runs end whose pods other NetworkPolicies let reach more, and none such begins.
+    /// Whether a run may neither begin nor continue while other NetworkPolicies open more connections to its pods.
     pub require_confined: bool,
 }

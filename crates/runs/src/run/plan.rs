@@ -1,4 +1,4 @@
-//! What a state asks for.
+//! The plan for each state of a run.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -24,7 +24,7 @@ use crate::jobs::is_active;
 use crate::objects::{self, KIND, policy_name};
 use crate::stored::StoredObject;
 
-/// The finalizers of the original, which stored objects may have still.
+/// The finalizers of Paddock, which stored objects may still have.
 const ORIGINAL_FINALIZERS: [&str; 2] = [
     "paddock.dev/harnessrun-finalizer",
     "paddock.dev/broker-leases-finalizer",
@@ -90,7 +90,7 @@ impl Controller for Runs {
                 let opened = opened_record(now, decided, isolation);
                 starting(now, decided, opened, job)
             }
-            State::Begun(decided, pending, isolation) => {
+            State::Begun(decided, pending, isolation, _) => {
                 let opened = opened_record(now, decided, isolation);
                 going_on(now, run, decided, opened, *pending, &seen)
             }
@@ -128,8 +128,8 @@ impl Controller for Runs {
         until(seen.decided.as_ref()?, &seen)
     }
 
-    /// The run is gone, and what it owned goes with it; its NetworkPolicy stays until nothing runs. What merely bears
-    /// its marks is left alone: they are labels, which others can write.
+    /// Returns the plan for the objects of a deleted run: they are deleted; its NetworkPolicy remains until no pod
+    /// runs. An object with only the labels of a run is not changed: other users can write labels.
     fn orphaned(&self, now: Timestamp, run: Option<&HarnessRun>, live: &[Live]) -> Plan {
         let owner = |one: &Live| labels::owner_uid(&one.object.metadata).map(ToOwned::to_owned);
         let goes_with_it = |one: &&Live| {
@@ -169,8 +169,9 @@ impl Controller for Runs {
 }
 
 impl Runs {
-    /// On record, and confined, side by side: its Job comes in the next pass, which sees the NetworkPolicy, as does
-    /// whoever would give its workspace to another.
+    /// Returns the plan that records the start of a run and confines it in parallel. Its Job follows in the next
+    /// pass, after the watch has shown the NetworkPolicy; the assessment of its workspace requires that object as
+    /// well.
     fn confining(
         &self,
         run: &StoredObject<'_, HarnessRun>,
@@ -180,7 +181,7 @@ impl Runs {
     ) -> Plan {
         let sealed = match decided.seal(&self.keys) {
             Ok(sealed) => sealed,
-            Err(error) => return Plan::default().because(error.of("decision")),
+            Err(error) => return Plan::default().because(error.into_failure("decision")),
         };
         let policy = drift::policy(decided, run, &sealed, seen.policy);
         Plan::default()
@@ -194,7 +195,7 @@ impl Runs {
     }
 }
 
-/// What somebody changed is put back.
+/// Returns the plan for an active run: changes by other clients are reverted.
 fn going_on(
     now: Timestamp,
     run: &StoredObject<'_, HarnessRun>,
@@ -211,8 +212,8 @@ fn going_on(
     let job = drift::job(decided, run, seen);
     let record = |what: &str, there: Option<&Live>| {
         let (action, note) = (Action::DriftDetected, Decision_::Note);
-        let message = format!("{what} of the run was changed by somebody else, and is put back");
-        let mut record = decided.record(now, action, note, "PutBack", message);
+        let message = format!("{what} of the run was changed by another client, and is restored");
+        let mut record = decided.record(now, action, note, "Restored", message);
         // Each change is a fact of its own.
         let metadata = there.map(|there| &there.object.metadata);
         let version = metadata.and_then(|metadata| metadata.resource_version.as_deref());
@@ -247,7 +248,7 @@ fn going_on(
     plan
 }
 
-/// Everything that runs is told to end.
+/// Returns the plan that terminates all processes of a run.
 fn ending(
     now: Timestamp,
     run: &StoredObject<'_, HarnessRun>,
@@ -297,11 +298,16 @@ fn waiting(
     }
 }
 
-/// The record comes first again: a process that was killed may have left the NetworkPolicy alone. One that is known is
-/// not written twice.
+/// Returns the plan that starts a run. The audit record is first again: a killed process may have left only the
+/// NetworkPolicy. A known record is not written twice.
 fn starting(now: Timestamp, decided: &Decided, opened: Option<Step>, job: &Value) -> Plan {
     let plan = Plan::default()
-        .then([started_record(decided)].into_iter().chain(opened))
+        .then(
+            [started_record(decided)]
+                .into_iter()
+                .chain(opened)
+                .chain(lent_records(decided)),
+        )
         .then(child::<Job>(job.clone()).map(Step::Apply));
     let told = decided.told_at();
     match has_come(now, told) {
@@ -316,7 +322,27 @@ fn started_record(decided: &Decided) -> Step {
     Step::Record(decided.record(at, action, allow, "Admitted", message))
 }
 
-/// The record of what lets the pods of a run reach more than its NetworkPolicy does, which is written once.
+/// Returns the audit records of the credentials that the kubelet delivers to the agent, each written once, before the
+/// Job.
+fn lent_records(decided: &Decided) -> impl Iterator<Item = Step> {
+    let in_container = decided.credentials.iter().filter(|it| !it.is_injected());
+    in_container.map(|credential| {
+        let (at, action, allow) = (decided.decided_at, Action::CredentialLent, Decision_::Allow);
+        let message = format!(
+            "credential {} of BrokerPolicy {} is delivered to the agent of {}",
+            credential.name, credential.policy, decided.run.name
+        );
+        let mut record = decided.record(at, action, allow, "InContainer", message);
+        record.id = Record::id(action, &format!("{}/{}", decided.run.uid, credential.name));
+        let record = record
+            .detail("credential", credential.name.as_str())
+            .detail("policy", credential.policy.as_str())
+            .detail("secret", credential.secret.name.as_str());
+        Step::Record(record)
+    })
+}
+
+/// Returns the audit record of NetworkPolicies that permit more connections than oz's, which is written once.
 fn opened_record(now: Timestamp, decided: &Decided, isolation: &Isolation) -> Option<Step> {
     let record = isolation.record(&decided.run.uid, |action, decision, reason, message| {
         decided.record(now, action, decision, reason, message)
@@ -324,7 +350,8 @@ fn opened_record(now: Timestamp, decided: &Decided, isolation: &Isolation) -> Op
     record.map(Step::Record)
 }
 
-/// Nothing runs any more: that is put on record, and then nothing needs to be confined.
+/// Returns the plan for a run without active processes: an audit record of the end, then the deletion of the
+/// NetworkPolicy.
 fn ended(
     now: Timestamp,
     run: &StoredObject<'_, HarnessRun>,
@@ -364,7 +391,7 @@ fn ended(
     released(plan, run)
 }
 
-/// Nothing may be left of what is over, whoever started it.
+/// Returns the plan for a run that has ended: all of its objects are deleted, whether oz or Paddock created them.
 fn over(now: Timestamp, run: &HarnessRun, seen: &Seen<'_>) -> Plan {
     let is_unfinished = seen.job.is_some() && seen.job_end().is_none();
     let job = seen
@@ -394,7 +421,7 @@ fn over(now: Timestamp, run: &HarnessRun, seen: &Seen<'_>) -> Plan {
     }
 }
 
-/// Takes off the original's finalizers when nothing is left that they stood for.
+/// Removes the finalizers of Paddock when no object remains for which they were set.
 fn released(plan: Plan, run: &HarnessRun) -> Plan {
     let metadata = &run.metadata;
     if metadata.deletion_timestamp.is_none() {
@@ -416,12 +443,12 @@ fn deleted<'a>(objects: impl IntoIterator<Item = &'a Live>) -> Vec<Step> {
 
 fn look_for_policy(run: &StoredObject<'_, HarnessRun>) -> Step {
     let (namespace, name) = (Some(run.namespace.as_str()), policy_name(run.name()));
-    Step::Look(Sought::named::<NetworkPolicy>(namespace, name))
+    Step::Look(Sought::with_name::<NetworkPolicy>(namespace, name))
 }
 
 fn look_for_job(run: &StoredObject<'_, HarnessRun>) -> Step {
     let namespace = Some(run.namespace.as_str());
-    Step::Look(Sought::named::<Job>(namespace, run.name()))
+    Step::Look(Sought::with_name::<Job>(namespace, run.name()))
 }
 
 fn ended_record(now: Timestamp, end: &RunEnd, decided: &Decided) -> Record {

@@ -1,9 +1,9 @@
-//! What the status says after a plan was carried out, as far as it went.
+//! The status of a run after a plan was carried out, up to the first failure.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use oz_api::conditions;
-use oz_api::harness::{HarnessRun, HarnessRunStatus, RunPhase};
+use oz_api::harness::{HarnessRun, HarnessRunStatus, RunCredential, RunPhase};
 use oz_core::access::status::Fact;
 use oz_core::controller::{Failure, Outcome, Transition};
 use oz_core::lifecycle::window::has_come;
@@ -12,34 +12,43 @@ use super::Runs;
 use super::assess::State;
 use super::decided::Decided;
 use super::existing::{COMPLETED, NOT_OVER, RunEnd, Seen};
+use super::grants::Granted;
 use crate::isolation::{CONFINED, NOT_CONFINED, unconfined};
 use crate::jobs::{has_started, obstacle, told_from};
+use crate::requires::destination;
 use crate::stored::StoredObject;
 
-/// Condition: its template is known.
+/// Condition: the template is resolved.
 const TEMPLATE_RESOLVED: &str = "TemplateResolved";
-/// Condition: it holds its workspace.
+/// Condition: the run holds its workspace.
 const WORKSPACE_BOUND: &str = "WorkspaceBound";
-/// Condition: where its prompt is, is known.
+/// Condition: the source of the prompt is resolved.
 const PROMPT_RESOLVED: &str = "PromptResolved";
-/// Condition: it has the credentials that its template requires.
+/// Condition: a broker is available.
+const BROKER_READY: &str = "BrokerReady";
+/// Condition: the run has the credentials that its template requires.
 const CREDENTIALS_READY: &str = "BrokerCredentialsReady";
-/// Condition: it reaches what its template requires, and nothing else.
+/// Condition: the run reaches the hosts that its template requires, and no others.
 const EGRESS_CONFIGURED: &str = "EgressConfigured";
-/// Condition: its Job exists.
+/// Condition: the Job exists.
 const JOB_CREATED: &str = "JobCreated";
-/// Condition: its agent runs.
+/// Condition: the agent runs.
 const POD_READY: &str = "PodReady";
 
-/// Reason of [`POD_READY`]: something is in its pod's way.
+/// Reason of [`CREDENTIALS_READY`] and [`EGRESS_CONFIGURED`]: the policies no longer grant the access with which the
+/// run began.
+const REVOKED: &str = "PolicyRevoked";
+
+/// Reason of [`POD_READY`]: an obstacle prevents the start of the pod.
 const NOT_STARTED: &str = "NotStarted";
 
-/// Reasons of waiting that are about the template.
-const OF_TEMPLATE: [&str; 4] = [
+/// Reasons of waiting that concern the template.
+const OF_TEMPLATE: [&str; 5] = [
     "TemplateNotFound",
     "TemplateInvalid",
     "Invalid",
     "PolicyMissing",
+    "PolicyNotVerified",
 ];
 
 struct Conditions<'a> {
@@ -67,7 +76,54 @@ impl Conditions<'_> {
         self.set(found.type_, found.holds, found.reason, found.message);
     }
 
-    /// What a run ends for, if it ends since it is not confined.
+    /// Sets the conditions for the credentials and hosts of a run, and for those that its policies no longer grant.
+    /// If this is unknown, the earlier condition stays.
+    fn granted(&mut self, decided: &Decided, granted: Option<&Granted>) {
+        let is_known = |type_| conditions::find(&self.status.conditions, type_).is_some();
+        let known = [CREDENTIALS_READY, EGRESS_CONFIGURED].map(is_known);
+        let (lost_credentials, lost_hosts) = granted.map_or((&[][..], &[][..]), |granted| {
+            (&granted.lost_credentials[..], &granted.lost_hosts[..])
+        });
+        if !decided.credentials.is_empty() && (granted.is_some() || !known[0]) {
+            let names: Vec<&str> = decided
+                .credentials
+                .iter()
+                .map(|it| it.name.as_str())
+                .collect();
+            match lost_credentials.is_empty() {
+                true => self.set(CREDENTIALS_READY, true, "Granted", names.join(", ")),
+                false => self.set(
+                    CREDENTIALS_READY,
+                    false,
+                    REVOKED,
+                    lost_credentials.join("; "),
+                ),
+            }
+            self.status.credentials = match granted {
+                Some(granted) => granted.credentials.clone(),
+                None => decided
+                    .credentials
+                    .iter()
+                    .map(RunCredential::from)
+                    .collect(),
+            };
+        }
+        if !decided.intercepted {
+            let message = "the run can reach the broker only";
+            self.set(EGRESS_CONFIGURED, true, "Closed", message);
+        } else if !lost_hosts.is_empty() {
+            let lost: Vec<String> = lost_hosts.iter().map(destination).collect();
+            let message = format!(
+                "no verified BrokerPolicy grants {} any more",
+                lost.join(", ")
+            );
+            self.set(EGRESS_CONFIGURED, false, REVOKED, message);
+        } else if granted.is_some() || !known[1] {
+            self.set(EGRESS_CONFIGURED, true, "Granted", hosts(decided));
+        }
+    }
+
+    /// Sets the condition of a run that ends because it is not confined.
     fn unconfined(&mut self, end: &RunEnd) {
         if end.reason == NOT_CONFINED {
             self.confined(unconfined(end.message.as_str()));
@@ -104,18 +160,23 @@ pub(super) fn report(
                 waits(&mut conditions, failure);
             }
         }
-        State::Startable(decided, _, isolation) | State::Begun(decided, _, isolation) => {
+        State::Startable(decided, _, isolation) | State::Begun(decided, _, isolation, _) => {
             let Some(seen) = seen() else {
                 return status;
             };
             let is_quiet = match state {
-                State::Begun(_, pending, _) => pending.quiet_until.is_some(),
+                State::Begun(_, pending, ..) => pending.quiet_until.is_some(),
                 _ => !has_come(now, decided.told_at()),
             };
             if is_quiet && failure.is_none() && !seen.newest().is_some_and(has_started) {
                 return status;
             }
+            let granted = match state {
+                State::Begun(_, _, _, granted) => granted.as_deref(),
+                _ => None,
+            };
             goes_on(&mut conditions, run, decided, &seen, failure);
+            conditions.granted(decided, granted);
             conditions.confined(isolation.fact());
         }
         State::Ending(end, _) => {
@@ -129,6 +190,7 @@ pub(super) fn report(
                 };
                 if let Some(decided) = decided.as_ref().filter(|_| seen.has_begun(run)) {
                     goes_on(&mut conditions, run, decided, &seen, None);
+                    conditions.granted(decided, None);
                 }
                 conditions.unconfined(end);
                 is_over(&mut conditions, end, at.unwrap_or(now));
@@ -145,18 +207,31 @@ pub(super) fn report(
     status
 }
 
-/// It has not begun.
+/// Formats the hosts that a run requires, or else those of its credentials.
+fn hosts(decided: &Decided) -> String {
+    let mut all: Vec<String> = decided.egress.iter().map(destination).collect();
+    if all.is_empty() {
+        all.extend(decided.credentials.iter().flat_map(|it| it.hosts.clone()));
+        all.sort_unstable();
+        all.dedup();
+    }
+    all.join(", ")
+}
+
+/// Sets the conditions of a run that has not begun.
 fn waits(conditions: &mut Conditions<'_>, obstacle: &Failure) {
     let type_ = match obstacle.reason {
         reason if OF_TEMPLATE.contains(&reason) => TEMPLATE_RESOLVED,
         reason if reason.starts_with("Workspace") => WORKSPACE_BOUND,
+        "BrokerUnavailable" => BROKER_READY,
+        "SecretsNotReadable" => CREDENTIALS_READY,
         _ => JOB_CREATED,
     };
     conditions.set(type_, false, obstacle.reason, obstacle.message.as_str());
     conditions.status.phase = Some(RunPhase::Pending);
 }
 
-/// Its Job was made.
+/// Sets the conditions of a run with a Job.
 fn goes_on(
     conditions: &mut Conditions<'_>,
     run: &HarnessRun,
@@ -179,25 +254,8 @@ fn goes_on(
         None => "the broker gives it to the run's pod",
     };
     conditions.set(PROMPT_RESOLVED, true, "Resolved", prompt);
-    if !decided.credentials.is_empty() {
-        let names = decided.credentials.join(", ");
-        let message = format!("{names}: not delivered, credentials are not served yet");
-        conditions.set(CREDENTIALS_READY, false, "NotServed", message);
-    }
-    match decided.hosts.is_empty() {
-        true => conditions.set(
-            EGRESS_CONFIGURED,
-            true,
-            "Closed",
-            "the run reaches the broker alone",
-        ),
-        false => {
-            let hosts = decided.hosts.join(", ");
-            let message =
-                format!("the run reaches the broker alone, not {hosts}: egress is not served yet");
-            conditions.set(EGRESS_CONFIGURED, false, "NotServed", message);
-        }
-    }
+    let broker = "the broker has an address and a certificate";
+    conditions.set(BROKER_READY, true, "Ready", broker);
     match (&seen.job, failure) {
         (Some((_, job)), _) => {
             conditions.set(JOB_CREATED, true, "Created", "the Job exists");
@@ -212,7 +270,7 @@ fn goes_on(
     pod(conditions, seen);
 }
 
-/// Image of our container, which is the first of the sidecars.
+/// Returns the image of oz's container, which is the first of the sidecars.
 fn own_image(job: &Job) -> Option<String> {
     let pod = job.spec.as_ref()?.template.spec.as_ref()?;
     pod.init_containers.as_ref()?.first()?.image.clone()
@@ -249,7 +307,7 @@ fn pod(conditions: &mut Conditions<'_>, seen: &Seen<'_>) {
     }
 }
 
-/// Whether it is told what kept its pod from starting.
+/// Checks whether the status reports the obstacle to the start of a pod.
 fn is_told_late(status: &HarnessRunStatus) -> bool {
     let known = conditions::find(&status.conditions, POD_READY);
     known.is_some_and(|known| known.reason == NOT_STARTED)
@@ -300,6 +358,17 @@ pub(super) fn transitions(
     let opened = is_open(after).filter(|why| before.and_then(is_open).as_ref() != Some(why));
     if let Some(why) = opened {
         tell(true, NOT_CONFINED, "Confine", why);
+    }
+    for type_ in [CREDENTIALS_READY, EGRESS_CONFIGURED] {
+        let revoked = |status: &HarnessRunStatus| {
+            let condition = conditions::find(&status.conditions, type_);
+            let revoked = condition.filter(|it| it.reason == REVOKED);
+            revoked.map(|it| it.message.clone())
+        };
+        let new = revoked(after).filter(|why| before.and_then(revoked).as_ref() != Some(why));
+        if let Some(why) = new {
+            tell(true, REVOKED, "Revoke", why);
+        }
     }
     if phase == phase_before {
         return told;

@@ -1,4 +1,4 @@
-//! Where a workspace stands, and who holds it.
+//! The assessment of a workspace: its state and its holder.
 
 use std::sync::Arc;
 
@@ -16,69 +16,69 @@ use crate::pod::claim_name;
 use crate::queue::{has_left, place};
 use crate::stored::StoredObject;
 
-/// What is known besides the workspace and its objects.
+/// The data that an assessment requires in addition to the workspace and its objects.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// The runs that want it, the one that comes first first.
+    /// The runs that wait for it, the next one first.
     pub queue: Vec<Waiting>,
-    /// Whether the run that its status names as its holder exists and is not over.
+    /// Whether the run in its status as holder exists and has not ended.
     pub holder_is_live: bool,
-    /// The answer to [`Question::IsConfined`].
+    /// The response to [`Question::IsConfined`].
     pub is_confined: Option<Result<bool, Failure>>,
-    /// The NetworkPolicies of its namespace that may be about the pods that fill it.
+    /// The NetworkPolicies of its namespace that may select the seeding pods.
     pub network_policies: Vec<Arc<NetworkPolicy>>,
 }
 
-/// A run that wants a workspace.
+/// A run that waits for a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// Its name.
+    /// Name of the run.
     pub name: String,
-    /// Its UID; `None` for a holder that the original recorded.
+    /// UID of the run; `None` for a holder that Paddock recorded.
     pub uid: Option<String>,
 }
 
-/// What must be found out before a workspace goes from one run to the next.
+/// The data that is required before a workspace passes from one run to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Whether the NetworkPolicy of the run that held it is there still: something of it may run.
+    /// Whether the NetworkPolicy of the previous holder still exists: its pods may still run.
     IsConfined {
-        /// The run.
+        /// The previous holder.
         holder: Waiting,
     },
 }
 
-/// Where a workspace stands.
+/// The state of a workspace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    /// Seeding, Active, Failed or Terminating.
+    /// The phase: Seeding, Active, Failed or Terminating.
     pub phase: WorkspacePhase,
-    /// Why it is not Active: reason and message.
+    /// Reason and message of a phase other than Active.
     pub why: Option<(&'static str, String)>,
-    /// Who holds it.
+    /// The holder.
     pub holder: Holder,
     /// Whether its claim is bound.
     pub is_bound: bool,
-    /// How far filling it is.
+    /// Progress of the seeding.
     pub seeding: Seeding,
-    /// What opens more to the pods that fill it, while there are or may be some.
+    /// The NetworkPolicies that permit more connections to the seeding pods, while such pods exist or may exist.
     pub isolation: Option<Isolation>,
 }
 
-/// Who holds a workspace.
+/// The holder of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Holder {
-    /// Nobody.
+    /// No run holds the workspace.
     #[default]
     Nobody,
-    /// The run that held it before.
+    /// The previous holder remains.
     Same(Waiting),
-    /// This one, from now on.
+    /// This run becomes the holder.
     New(Waiting),
 }
 
-/// The runs of its namespace that want a workspace, in the order in which they get it: the oldest first. Which of
-/// two that were made within one second comes first, their UIDs say.
+/// Returns the runs of its namespace that wait for a workspace, in the order in which they get it: the oldest first.
+/// Runs of the same second are ordered by UID.
 #[must_use]
 pub fn queue<'a>(
     workspace: &Workspace,
@@ -98,7 +98,7 @@ pub fn queue<'a>(
     wanting.into_iter().filter_map(waiting).collect()
 }
 
-/// Whether a run is to work on a workspace: it names it, or it was made for it.
+/// Checks whether a run uses a workspace: the run names it, or it was created for the run.
 fn wants(run: &HarnessRun, workspace: &Workspace) -> bool {
     let Some(name) = &workspace.metadata.name else {
         return false;
@@ -161,7 +161,7 @@ pub(super) fn assess(
     })
 }
 
-/// Whether runs can have it.
+/// Checks whether runs can use the workspace.
 fn usable(
     workspace: &StoredObject<'_, Workspace>,
     claim: Option<&PersistentVolumeClaim>,
@@ -174,7 +174,7 @@ fn usable(
         .and_then(|status| status.pvc_name.as_ref());
     let lost = |what: &str| {
         let message = format!(
-            "PersistentVolumeClaim {name} {what}, and what was on it with it: create another workspace"
+            "PersistentVolumeClaim {name} {what}, and its data is lost: create another workspace"
         );
         Err((WorkspacePhase::Failed, "ClaimLost", message))
     };
@@ -186,7 +186,7 @@ fn usable(
     }
 }
 
-/// The run that holds a workspace still; `None` if nobody does.
+/// Returns the run that still holds a workspace; `None` if no run does.
 fn holder(workspace: &Workspace, facts: &Facts) -> Result<Option<Waiting>, Question> {
     let status = workspace.status.as_ref();
     let held = status.and_then(|status| {
@@ -207,7 +207,7 @@ fn holder(workspace: &Workspace, facts: &Facts) -> Result<Option<Waiting>, Quest
     }
 }
 
-/// The claim of a workspace, if it is there.
+/// Returns the claim of a workspace, if it exists.
 pub(super) fn claim_of(
     workspace: &StoredObject<'_, Workspace>,
     live: &[Live],
@@ -217,7 +217,7 @@ pub(super) fn claim_of(
     claims.find(|claim| claim.metadata.name.as_deref() == Some(&name))
 }
 
-/// When a workspace whose holder is over, but may run still, is looked at again.
+/// Returns the instant of the next check of a workspace after the end of its holder, which may still have active pods.
 pub(super) fn again(now: Timestamp, facts: &Facts) -> Option<Timestamp> {
     let may_run = matches!(facts.is_confined, Some(Ok(true) | Err(_)));
     may_run.then(|| now + jiff::SignedDuration::from_secs(1))

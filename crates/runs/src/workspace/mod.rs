@@ -1,6 +1,7 @@
-//! Workspaces, as a controller: the claim, what fills it, and who holds it. There is one writer of the lock, and it
-//! is here: of the runs that name a workspace, the oldest has it until it is over and its NetworkPolicy is gone,
-//! which is when nothing of it runs any more. Runs read that; there is nothing that they could forget to release.
+//! The controller of Workspaces: the claim, the seed, and the lock. Only this controller writes the lock: of the runs
+//! that name a workspace, the oldest holds it until the run has ended and its NetworkPolicy is deleted, when none of
+//! its containers runs. Runs only read the lock, so that no run can fail to release it.
+//! See docs/adr/0025-who-holds-a-workspace.md.
 
 mod assess;
 mod claim;
@@ -21,10 +22,10 @@ use super::seed;
 /// The controller of Workspaces.
 #[derive(Clone, Debug)]
 pub struct Workspaces {
-    /// What stamps are opened with.
+    /// Keys that verify stamps.
     pub keys: Keys,
-    /// What they are filled with.
+    /// The settings for seeds.
     pub seeds: seed::Settings,
-    /// Whether what fills them ends if other NetworkPolicies let its pods reach more, and does not begin.
+    /// Whether a seed may neither begin nor continue while other NetworkPolicies open more connections to its pods.
     pub require_confined: bool,
 }

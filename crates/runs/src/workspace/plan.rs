@@ -1,4 +1,4 @@
-//! What a state asks for.
+//! The plan for each state of a workspace.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -105,7 +105,7 @@ impl Controller for Workspaces {
         report::report(now, workspace, &decision.state, outcome)
     }
 
-    /// Its claim goes with it by the garbage collector, as soon as no pod uses it.
+    /// Returns an empty plan: the garbage collector deletes the claim when no pod uses it.
     fn orphaned(&self, _: Timestamp, _: Option<&Workspace>, _: &[Live]) -> Plan {
         Plan::default()
     }
@@ -120,7 +120,8 @@ impl Controller for Workspaces {
     }
 }
 
-/// The record of what lets the pods that fill a workspace reach more than oz does, which is written once.
+/// Returns the audit record of NetworkPolicies that permit more connections to the seeding pods, which is written
+/// once.
 fn opened(now: Timestamp, workspace: &StoredObject<'_, Workspace>, state: &State) -> Option<Step> {
     let uid = workspace.uid();
     let isolation = state.isolation.as_ref()?;
@@ -131,8 +132,8 @@ fn opened(now: Timestamp, workspace: &StoredObject<'_, Workspace>, state: &State
     record.map(Step::Record)
 }
 
-/// The claim is made once; one that the original made gets our marks. Its spec stays as it is: somebody may have
-/// given it more room.
+/// Returns the step that creates the claim, or that adds oz's labels to a claim of Paddock. The spec of an existing
+/// claim is not changed: a user may have increased its size.
 fn claimed(workspace: &StoredObject<'_, Workspace>, state: &State, live: &[Live]) -> Option<Step> {
     if state.phase == WorkspacePhase::Terminating {
         return None;
@@ -156,7 +157,7 @@ fn claimed(workspace: &StoredObject<'_, Workspace>, state: &State, live: &[Live]
                 claim.object.metadata.name?,
                 Some(workspace.namespace.as_str()),
             );
-            Some(Step::Look(Sought::named::<PersistentVolumeClaim>(
+            Some(Step::Look(Sought::with_name::<PersistentVolumeClaim>(
                 namespace, name,
             )))
         }

@@ -1,4 +1,4 @@
-//! What the status says after a plan was carried out, as far as it went.
+//! The status of a workspace after a plan was carried out, up to the first failure.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -12,9 +12,9 @@ use crate::isolation::Isolation;
 use crate::pod::claim_name;
 use crate::seed::job_name;
 
-/// Condition: its claim has a volume.
+/// Condition: the claim is bound to a volume.
 const PVC_BOUND: &str = "PVCBound";
-/// Condition: runs can have it.
+/// Condition: runs can use the workspace.
 pub(super) const READY: &str = "Ready";
 
 pub(super) fn report(
@@ -49,14 +49,19 @@ pub(super) fn report(
             set(READY, false, reason, message);
         }
         None if state.phase == WorkspacePhase::Terminating => {
-            set(READY, false, "Terminating", "it ends when no run holds it");
+            set(
+                READY,
+                false,
+                "Terminating",
+                "it is deleted when no run uses it",
+            );
         }
         None => {
             match state.seeding {
                 Seeding::Unneeded => set(SEEDED, true, "NoSeedRequired", "it has no seed"),
                 _ => set(SEEDED, true, SUCCEEDED, "its repositories were cloned"),
             }
-            set(READY, true, "Active", "runs can have it");
+            set(READY, true, "Active", "runs can use it");
         }
     }
     if !matches!(state.seeding, Seeding::Unneeded | Seeding::Refused(..)) {
@@ -90,17 +95,17 @@ fn held(status: &mut WorkspaceStatus, run: &Waiting, now: Timestamp) {
     }
 }
 
-/// How the seeding of a workspace ended.
+/// The result of the seeding of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum SeedOutcome {
-    /// Its repositories are there.
+    /// The repositories were cloned.
     Succeeded,
-    /// One of them could not be cloned.
+    /// A repository could not be cloned.
     Failed,
 }
 
-/// How the seeding of a workspace ended between two of its statuses, and since when it had been told to go on; `None`
-/// if it did not.
+/// Returns the result of a seeding that ended between two statuses of a workspace, and the instant from which it was
+/// permitted; `None` if it did not end.
 #[must_use]
 pub fn seeding_ended(
     before: Option<&WorkspaceStatus>,
@@ -153,7 +158,7 @@ pub(super) fn transitions(
     if after.phase == Some(WorkspacePhase::Terminating) && phase_before != after.phase {
         let holder = after.active_run_ref.as_deref();
         told.extend(holder.map(|holder| {
-            let note = format!("it ends when run {holder} is over");
+            let note = format!("it is deleted when run {holder} has ended");
             tell(true, "DeletionBlocked", "Delete", note)
         }));
     }

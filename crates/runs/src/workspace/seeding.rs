@@ -1,4 +1,4 @@
-//! How far the filling of a workspace is, and what it asks for next.
+//! The progress of the seed of a workspace, and its next steps.
 
 use std::sync::Arc;
 
@@ -26,32 +26,32 @@ use crate::seed::{
 };
 use crate::stored::StoredObject;
 
-/// Condition: it is filled.
+/// Condition: the workspace is seeded.
 pub(super) const SEEDED: &str = "Seeded";
-/// Its reason where repositories were cloned.
+/// Its reason after the repositories were cloned.
 pub(super) const SUCCEEDED: &str = "SeedJobSucceeded";
-/// Its reason where they could not be.
+/// Its reason after a failure.
 pub(super) const JOB_FAILED: &str = "SeedJobFailed";
-/// Its reason as long as they are being cloned.
+/// Its reason while the repositories are being cloned.
 pub(super) const SEEDING: &str = "Seeding";
 
-/// How far the filling of a workspace is.
+/// The progress of the seed of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Seeding {
-    /// There is nothing to fill it with.
+    /// The workspace has no repositories.
     #[default]
     Unneeded,
-    /// It cannot be filled: reason and message.
+    /// The workspace cannot be seeded: reason and message.
     Refused(&'static str, String),
-    /// Its Job is to be made, by this image.
+    /// The seed Job must be created, with this image.
     Wanted(String),
-    /// Its Job is there and goes on; what keeps its pod from starting, if that takes long.
+    /// The seed Job is active, with the delay of a pod that is late.
     Running(Option<Delay>),
-    /// Its Job is being ended, since it is not confined: the message.
+    /// The seed Job is being deleted, since its pods are not confined: the message.
     Stopping(String),
-    /// Its Job has failed: the message.
+    /// The seed Job has failed: the message.
     Failed(String),
-    /// Its Job has ended well; it may be gone since.
+    /// The seed Job has completed, and may have been deleted since.
     Done,
 }
 
@@ -63,7 +63,8 @@ pub enum Delay {
     Pod(#[from] NotStarted),
     /// Kubernetes does not say in a pod's status that a Secret is missing.
     #[error(
-        "Pod {pod} has not started; see that these Secrets of its credentialsSecretRefs exist: {secrets}"
+        "Pod {pod} has not started; check that these Secrets of its credentialsSecretRefs exist: \
+            {secrets}"
     )]
     Secrets {
         /// Name of the pod.
@@ -76,8 +77,9 @@ pub enum Delay {
 /// The reason why the seed of a workspace receives no Secrets: no check has shown that its author may read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "its seed names Secrets, and oz's admission webhook did not vouch that its author may read them ({reason}): check \
-     that the webhook is registered and running, then create the workspace again"
+    "its seed names Secrets, and oz's admission webhook did not verify that its author may read \
+     them ({reason}): check that the webhook is registered and running, then create the workspace \
+     again"
 )]
 struct Unstamped {
     /// Reason for which its stamp proves nothing.
@@ -120,7 +122,8 @@ impl Seeding {
             if let Some(why) = unstamped(workspace, &controller.keys) {
                 return Self::Refused("NotStamped", why.to_string());
             }
-            let missing = "the operator knows no image with git to clone by: set harness.gitImage of its chart";
+            let missing = "the operator has no image with git for the clone: set harness.gitImage \
+                of its chart";
             return match &controller.seeds.image {
                 Some(image) => Self::Wanted(image.clone()),
                 None => Self::Refused("SeedImageMissing", missing.to_owned()),
@@ -130,14 +133,14 @@ impl Seeding {
         match (holds("Complete"), holds("Failed")) {
             (true, _) => Self::Done,
             (_, true) => Self::Failed(format!(
-                "Job {name} failed: {}. `kubectl delete job {name}` has it tried again",
+                "Job {name} failed: {}. `kubectl delete job {name}` starts it again",
                 why_it_failed(&job, live)
             )),
             _ => Self::Running(delay(now, workspace, live)),
         }
     }
 
-    /// Finds what opens more to the pods that fill a workspace; `None` if there are none, and are to be none.
+    /// Finds the policies that open more connections to the pods of a seed; `None` without such pods, now or planned.
     pub(super) fn isolation(
         &self,
         workspace: &StoredObject<'_, Workspace>,
@@ -163,7 +166,7 @@ impl Seeding {
         Some(Isolation::find(&policy_name(name), &labels, policies))
     }
 
-    /// Makes of it what it is where nothing may be filled that is not confined.
+    /// Returns the progress of a seed with pods that are not confined, if such a seed is not permitted.
     pub(super) fn unconfined(self, why: String) -> Self {
         match self {
             Self::Wanted(_) => Self::Refused(NOT_CONFINED, why),
@@ -172,7 +175,7 @@ impl Seeding {
         }
     }
 
-    /// What runs have to wait for.
+    /// Returns the state that runs must wait for.
     pub(super) fn obstacle(&self) -> Option<(WorkspacePhase, &'static str, String)> {
         match self {
             Self::Unneeded | Self::Done => None,
@@ -195,13 +198,14 @@ impl Seeding {
     }
 }
 
-/// The pod that was made last.
+/// Returns the pod with the latest creation time.
 fn newest_pod(live: &[Live]) -> Option<Pod> {
     let pods = live.iter().filter_map(Live::parse::<Pod>);
     pods.max_by_key(|pod| pod.metadata.creation_timestamp.clone())
 }
 
-/// From when on a pod that clones nothing yet is told to be late; `None` if none is there, or it has begun to.
+/// Returns the instant from which on the status reports a late pod; `None` without a pod, or after its first clone
+/// began.
 pub(super) fn told_from(live: &[Live]) -> Option<Timestamp> {
     let pod = newest_pod(live)?;
     let first = pod.status.as_ref().and_then(|status| {
@@ -212,7 +216,7 @@ pub(super) fn told_from(live: &[Live]) -> Option<Timestamp> {
     jobs::told_from(&pod).filter(|_| !has_begun)
 }
 
-/// Why a pod that is late clones nothing yet.
+/// Returns the reason why a late pod does not clone yet.
 fn delay(now: Timestamp, workspace: &Workspace, live: &[Live]) -> Option<Delay> {
     told_from(live).filter(|from| has_come(now, *from))?;
     let pod = newest_pod(live)?;
@@ -249,13 +253,14 @@ fn why_it_failed(job: &Job, live: &[Live]) -> String {
     if failed == Some("DeadlineExceeded") {
         let minutes = DEADLINE_SECONDS / 60;
         return format!(
-            "its repositories were not cloned within {minutes} minutes; less is cloned with a depth and a branch"
+            "its repositories were not cloned within {minutes} minutes; a depth and a branch \
+                reduce the size of a clone"
         );
     }
-    said(live).unwrap_or_else(|| "its pods say nothing".to_owned())
+    said(live).unwrap_or_else(|| "the logs of its pods are empty".to_owned())
 }
 
-/// What was said last in the pod that was made last.
+/// Returns the last message of the newest pod.
 fn said(live: &[Live]) -> Option<String> {
     let status = newest_pod(live)?.status?;
     let inits = status.init_container_statuses.into_iter().flatten();
@@ -267,7 +272,7 @@ fn said(live: &[Live]) -> Option<String> {
     Some(message.chars().take(512).collect())
 }
 
-/// What of the filling is there.
+/// The existing objects of a seed.
 pub(super) struct Parts<'a> {
     job: Option<&'a Live>,
     policy: Option<&'a Live>,
@@ -290,7 +295,7 @@ impl<'a> Parts<'a> {
         self.job.is_none() && self.policy.is_none() && self.pods.is_empty()
     }
 
-    /// The stages that fill a workspace, or those that clear up: the pods go before what confines them.
+    /// Returns the stages that seed a workspace, or those that delete its objects: the pods before their NetworkPolicy.
     pub(super) fn steps(
         &self,
         workspace: &StoredObject<'_, Workspace>,
@@ -327,14 +332,14 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Whether what fills a workspace is to go: it has done so, and that is told, or the workspace goes, or it must not be
-/// filled.
+/// Checks whether the objects of a seed must be deleted: it has completed and the status reports that, the workspace is
+/// being deleted, or it must not be seeded.
 pub(super) fn is_to_go(workspace: &Workspace, seeding: &Seeding) -> bool {
     let is_refused = matches!(seeding, Seeding::Refused(..) | Seeding::Stopping(_));
     is_refused || workspace.metadata.deletion_timestamp.is_some() || seeded(workspace).is_some()
 }
 
-/// The condition that says that a workspace needs no filling any more.
+/// Returns the condition of a workspace that is seeded.
 fn seeded(workspace: &Workspace) -> Option<&Condition> {
     let seeded = conditions::find(&workspace.status.as_ref()?.conditions, SEEDED);
     seeded.filter(|seeded| seeded.status == "True")

@@ -1,4 +1,4 @@
-//! What is refused: everything at once, each with its path.
+//! Denials: all violations of an object, each with its path.
 
 use oz_api::harness::{BrokerPolicy, HarnessTemplateSpec, TemplateKind, Workspace};
 use oz_core::validate::Violation;
@@ -113,8 +113,8 @@ fn a_run_needs_a_template_and_a_policy_that_let_it_be_interactive_and_a_workspac
     let interactive = run(json!({"mode": "Interactive", "workspaceRef": "cage"}));
     let allowing = [policy("a", json!({"grants": {"runs": {"interact": true}}}))];
     let (nobody, somebody) = (
-        Matching::of([], "parrot"),
-        Matching::of(&allowing, "parrot"),
+        Matching::from_policies([], "parrot"),
+        Matching::from_policies(&allowing, "parrot"),
     );
     let check = |template, policies| {
         fields(&admission::run_of_template(

@@ -1,4 +1,4 @@
-//! What the status of templates and policies says, and when it is looked at again.
+//! The status of templates and policies, and the time of their next pass.
 
 use std::sync::Arc;
 
@@ -8,9 +8,10 @@ use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, ClusterHarnessTemplateSpec, HarnessTemplate,
     HarnessTemplateSpec,
 };
+use oz_core::access::seal::Keys;
 use oz_core::controller::{Controller, Outcome, Transition};
 use oz_runs::definitions::{
-    ClusterTemplates, DISCOVERY_ACTIVE, DISCOVERY_EXPIRED, Policies, READY, Templates,
+    ClusterTemplates, DISCOVERY_ACTIVE, DISCOVERY_EXPIRED, Policies, PolicyFacts, READY, Templates,
 };
 use serde_json::{Value, json};
 
@@ -18,8 +19,8 @@ use crate::{inheriting, now, policy, template};
 
 const REASON: &str = "a reason of twenty letters or more";
 
-/// What a pass over an object leads to: the status, when it is looked at again, and the events.
-fn pass<C: Controller>(
+/// Returns the results of a pass over an object: the status, the time of the next pass, and the events.
+pub(crate) fn pass<C: Controller>(
     controller: &C,
     at: Timestamp,
     object: &C::Object,
@@ -34,7 +35,7 @@ fn pass<C: Controller>(
 }
 
 /// A condition in a line: status, reason and message.
-fn line(
+pub(crate) fn line(
     conditions: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition],
     type_: &str,
 ) -> String {
@@ -42,7 +43,7 @@ fn line(
     format!("{} {}: {}", found.status, found.reason, found.message)
 }
 
-fn names(events: &[Transition]) -> Vec<&'static str> {
+pub(crate) fn names(events: &[Transition]) -> Vec<&'static str> {
     events.iter().map(|event| event.reason).collect()
 }
 
@@ -51,7 +52,7 @@ fn based(spec: HarnessTemplateSpec) -> Option<Arc<ClusterHarnessTemplate>> {
     Some(Arc::new(ClusterHarnessTemplate::new("base", spec)))
 }
 
-/// What Ready says of a template of a namespace.
+/// Returns the condition Ready of a namespaced template.
 fn ready(spec: HarnessTemplateSpec, base: Option<Arc<ClusterHarnessTemplate>>) -> String {
     let object = HarnessTemplate::new("parrot", spec);
     let (status, wake, _) = pass(&Templates, now(), &object, &base);
@@ -80,7 +81,7 @@ fn a_template_is_ready_or_says_everything_that_is_wrong_with_it() {
          {path}.hostIPC: cannot be set by a template"
     );
     for (fields, said) in [
-        (json!({}), "True Success: runs can be made of it"),
+        (json!({}), "True Success: the template is valid"),
         (overlay, all_overlay.as_str()),
         (many, all_of_many.as_str()),
     ] {
@@ -104,9 +105,8 @@ fn a_template_is_ready_or_says_everything_that_is_wrong_with_it() {
 fn a_template_that_inherits_goes_by_what_it_and_its_base_come_to() {
     let bad_overlay = json!({"podTemplateOverlay": {"spec": {"hostNetwork": true}}});
     let is_ready =
-        "True Success: runs can be made of it, as ClusterHarnessTemplate base with its own fields";
-    let mend =
-        "False BaseInvalid: mend ClusterHarnessTemplate base, from which this one inherits: ";
+        "True Success: the template is valid, as ClusterHarnessTemplate base with its own fields";
+    let mend = "False BaseInvalid: correct ClusterHarnessTemplate base, from which this template inherits: ";
     let needs = json!({"requires": {"credentials": [{"name": "KEY"}], "egress": [{"host": "example.com"}]}});
     for (own, base, said) in [
         (json!({}), Some(template(json!({}))), is_ready.to_owned()),
@@ -120,8 +120,8 @@ fn a_template_that_inherits_goes_by_what_it_and_its_base_come_to() {
         (
             json!({}),
             Some(inheriting(json!({}))),
-            "False BaseInvalid: ClusterHarnessTemplate base has a baseTemplateRef itself: a base must stand alone; \
-             remove it there"
+            "False BaseInvalid: ClusterHarnessTemplate base has a baseTemplateRef: a base cannot \
+             inherit; remove it there"
                 .to_owned(),
         ),
         (
@@ -150,7 +150,7 @@ fn a_template_that_inherits_goes_by_what_it_and_its_base_come_to() {
         (
             json!({"interactive": {"idleTimeout": "2h"}}),
             Some(template(json!({"interactive": {"maxLifetime": "1h"}}))),
-            "False Invalid: with what it inherits from ClusterHarnessTemplate base: \
+            "False Invalid: with the fields of ClusterHarnessTemplate base: \
              spec.interactive.idleTimeout: must not be longer than maxLifetime"
                 .to_owned(),
         ),
@@ -209,6 +209,13 @@ fn nothing_is_written_again_and_the_time_of_a_change_stays() {
     assert!(!events[0].warning);
 }
 
+pub(crate) fn policies() -> Policies {
+    Policies {
+        keys: Keys::with_every_owner([[9; 32]]),
+        broker: "system:serviceaccount:oz-system:oz-broker".to_owned(),
+    }
+}
+
 fn discovering(ends: &str) -> BrokerPolicy {
     policy(
         "a",
@@ -218,16 +225,17 @@ fn discovering(ends: &str) -> BrokerPolicy {
 
 #[test]
 fn policy_reports_discovery_and_wakes_at_its_end() {
+    let minutes = SignedDuration::from_mins(5);
     let ends: Timestamp = "2026-01-31T10:00:00Z".parse().unwrap();
     let just_before = ends - SignedDuration::from_nanos(1);
-    let admits = "True Success: runs are admitted by what it grants";
-    let only = "NoDiscovery: only what is granted is let through";
-    let any = "Active: any host is let through, and recorded, until 2026-01-31T10:00:00Z";
-    let over = "Expired: the discovery ended at 2026-01-31T10:00:00Z, and no run is admitted by this policy until it \
-                is gone: turn what it found into grants (kubectl paddock policy suggest --all) and remove \
-                spec.egressDiscovery";
-    let unread = "Expired: the end of the discovery cannot be read, so that it counts as over: correct \
-                  spec.egressDiscovery.expiresAt, or remove spec.egressDiscovery";
+    let admits = "True Success: runs are admitted by its grants";
+    let only = "NoDiscovery: only granted hosts are permitted";
+    let any = "Active: any host is permitted, and recorded, until 2026-01-31T10:00:00Z";
+    let over = "Expired: the discovery expired at 2026-01-31T10:00:00Z, and no run is admitted by \
+                this policy until it is removed: add grants for the hosts that it found (kubectl paddock \
+                policy suggest --all) and remove spec.egressDiscovery";
+    let unread = "Expired: the expiry of the discovery cannot be read, so that it counts as \
+                  expired: correct spec.egressDiscovery.expiresAt, or remove spec.egressDiscovery";
     let unreadable = "False Invalid: spec.egressDiscovery.expiresAt: must be an instant in RFC 3339, such as \
                       2026-01-31T09:00:00Z, with Z or an offset";
     let with = discovering("2026-01-31T10:00:00Z");
@@ -238,7 +246,7 @@ fn policy_reports_discovery_and_wakes_at_its_end() {
             admits.to_owned(),
             ("False", "False"),
             only,
-            None,
+            now() + minutes,
         ),
         (
             with.clone(),
@@ -246,7 +254,7 @@ fn policy_reports_discovery_and_wakes_at_its_end() {
             admits.to_owned(),
             ("True", "False"),
             any,
-            Some(ends),
+            now() + minutes,
         ),
         (
             with.clone(),
@@ -254,7 +262,7 @@ fn policy_reports_discovery_and_wakes_at_its_end() {
             admits.to_owned(),
             ("True", "False"),
             any,
-            Some(ends),
+            ends,
         ),
         (
             with.clone(),
@@ -262,7 +270,7 @@ fn policy_reports_discovery_and_wakes_at_its_end() {
             format!("False {over}"),
             ("False", "True"),
             over,
-            None,
+            ends + minutes,
         ),
         (
             discovering("tomorrow"),
@@ -270,10 +278,10 @@ fn policy_reports_discovery_and_wakes_at_its_end() {
             unreadable.to_owned(),
             ("False", "True"),
             unread,
-            None,
+            now() + minutes,
         ),
     ] {
-        let (status, woken, _) = pass(&Policies, at, &object, &());
+        let (status, woken, _) = pass(&policies(), at, &object, &PolicyFacts::default());
         assert_eq!(line(&status.conditions, READY), ready);
         assert_eq!(
             line(&status.conditions, DISCOVERY_ACTIVE),
@@ -283,7 +291,7 @@ fn policy_reports_discovery_and_wakes_at_its_end() {
             line(&status.conditions, DISCOVERY_EXPIRED),
             format!("{expired} {said}")
         );
-        assert_eq!(woken, wake);
+        assert_eq!(woken, Some(wake));
     }
 }
 
@@ -297,7 +305,7 @@ fn a_policy_that_is_wrong_says_all_of_it_and_what_time_did_to_it_is_nothing_wron
             "egressDiscovery": {"accepted": false, "reason": "short", "expiresAt": "2026-01-31T10:00:00Z"},
         }),
     );
-    let (status, wake, _) = pass(&Policies, now(), &wrong, &());
+    let (status, _, _) = pass(&policies(), now(), &wrong, &PolicyFacts::default());
     let said = line(&status.conditions, READY);
     assert!(said.starts_with("False Invalid: "), "{said}");
     for field in [
@@ -310,12 +318,10 @@ fn a_policy_that_is_wrong_says_all_of_it_and_what_time_did_to_it_is_nothing_wron
     }
     // One that is not accepted lets nothing through.
     assert!(line(&status.conditions, DISCOVERY_ACTIVE).starts_with("False NoDiscovery: "));
-    assert_eq!(wake, None);
     // The hook would have refused an end so far ahead; it stands, and ends then.
     let far = discovering("2027-01-31T10:00:00Z");
-    let (status, wake, _) = pass(&Policies, now(), &far, &());
+    let (status, _, _) = pass(&policies(), now(), &far, &PolicyFacts::default());
     assert!(line(&status.conditions, READY).starts_with("True "));
-    assert_eq!(wake, Some("2027-01-31T10:00:00Z".parse().unwrap()));
 }
 
 #[test]
@@ -324,7 +330,7 @@ fn policy_events_report_each_change_once() {
     // Of one object: its discovery at this generation, looked at at this instant, and what is told.
     let mut object = policy("a", json!({}));
     let table = [
-        (1, None, now(), vec!["PolicyReady"]),
+        (1, None, now(), vec!["PolicyReady", "PolicyNotVerified"]),
         (1, None, now(), vec![]),
         (
             2,
@@ -353,7 +359,7 @@ fn policy_events_report_each_change_once() {
         object.metadata.generation = Some(generation);
         object.spec.egress_discovery =
             discovery.and_then(|until| discovering(until).spec.egress_discovery);
-        let (status, _, events) = pass(&Policies, at, &object, &());
+        let (status, _, events) = pass(&policies(), at, &object, &PolicyFacts::default());
         assert_eq!(names(&events), told, "generation {generation} at {at}");
         let expired = events
             .iter()
@@ -363,7 +369,7 @@ fn policy_events_report_each_change_once() {
     }
     // Nobody was there while it was active, so that nobody is late.
     let old = discovering("2026-01-31T08:00:00Z");
-    let (_, _, events) = pass(&Policies, now(), &old, &());
-    assert_eq!(names(&events), ["DiscoveryExpired"]);
-    assert_eq!(events[0].due, None);
+    let (_, _, events) = pass(&policies(), now(), &old, &PolicyFacts::default());
+    assert_eq!(names(&events), ["PolicyNotVerified", "DiscoveryExpired"]);
+    assert_eq!(events[1].due, None);
 }

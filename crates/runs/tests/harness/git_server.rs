@@ -1,5 +1,5 @@
-//! A git server that speaks https, for seeds: git's own program behind TLS with an authority of its own, and by which
-//! every request that came in is known. It is apart since it is a server, and no test.
+//! An https git server for tests of seeds: git's own program behind TLS with a new authority, and a list of all
+//! requests. It is in a separate file as it contains no tests.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -16,14 +16,14 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// Who may read what is below `/private`.
+/// The user with access to `/private`.
 pub(crate) const USER: &str = "builder";
-/// By this.
+/// The password of that user.
 pub(crate) const PASSWORD: &str = "pa55 w0rd/@:é";
 
-/// What somebody asked for.
+/// A request to the server.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
     pub(crate) authorization: Option<String>,
 }
@@ -32,21 +32,21 @@ pub(crate) struct Asked {
 pub(crate) struct GitServer {
     address: SocketAddr,
     authority: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
-/// What a server answers by.
+/// The content of a server.
 struct Served {
     /// Folder with the repositories.
     root: PathBuf,
-    /// Where everything below `/moved` is said to be.
+    /// The base URL of redirects below `/moved`.
     moved_to: Option<String>,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl GitServer {
-    /// Serves the repositories in a folder. Below `/private` are the same for whom it knows; below `/moved` it says
-    /// that they are at `moved_to`; below `/plain` it gives files as they are, as a server that knows nothing of git.
+    /// Serves the repositories in a folder. Below `/private` they require the user and password; `/moved` redirects to
+    /// `moved_to`; `/plain` serves files without the git protocol.
     pub(crate) fn start(root: &Path, moved_to: Option<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -80,7 +80,7 @@ impl GitServer {
         &self.authority
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().clone()
     }
 }
@@ -165,7 +165,7 @@ impl Served {
             .target
             .split_once('?')
             .unwrap_or((&request.target, ""));
-        self.asked.lock().push(Asked {
+        self.asked.lock().push(ReceivedRequest {
             path: path.to_owned(),
             authorization: request.header("authorization").map(ToOwned::to_owned),
         });

@@ -34,7 +34,7 @@ fn kept(policies: impl IntoIterator<Item = NetworkPolicy>) -> Vec<Arc<NetworkPol
     policies.into_iter().map(|it| Arc::new(lean(it))).collect()
 }
 
-/// Selectors, and whether they select the pods of the run squawk, whose UID is u-1.
+/// Selectors, and whether they select the pods of the run squawk with UID u-1.
 fn selectors() -> Vec<(Value, bool)> {
     let label = |key: &str, value: &str| json!({"matchLabels": {key: value}});
     let exists = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});

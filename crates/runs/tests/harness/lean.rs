@@ -1,4 +1,4 @@
-//! What is kept of what is over decides the same as the whole, and is little.
+//! Reduced objects lead to the same decisions as complete objects, and are small.
 
 use jiff::SignedDuration;
 use oz_api::harness::{HarnessRun, HarnessRunStatus, RunPhase};

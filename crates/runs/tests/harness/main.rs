@@ -1,4 +1,4 @@
-//! The rules over harness runs: merging, policies, what is lacking, admission, and what a run is made of.
+//! The rules of harness runs: merge of templates, policies, missing grants, admission, and the objects of a run.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,12 +9,15 @@
 #![allow(clippy::too_many_lines, reason = "tables")]
 
 mod admission;
+mod credentials;
 mod definitions;
 mod git_server;
 mod isolation;
 mod lean;
 mod pods;
 mod policies;
+mod policies_lending;
+mod proxied;
 mod readers;
 mod requirements;
 mod runs;
@@ -34,7 +37,7 @@ fn now() -> Timestamp {
     "2026-01-31T09:00:00Z".parse().unwrap()
 }
 
-/// A template that stands alone, with these fields besides.
+/// A template without a base, with additional fields.
 fn template(fields: Value) -> HarnessTemplateSpec {
     let mut spec = json!({"image": "parrot:1", "command": ["/bin/parrot"]});
     for (name, value) in fields.as_object().unwrap() {
@@ -43,7 +46,7 @@ fn template(fields: Value) -> HarnessTemplateSpec {
     serde_json::from_value(spec).unwrap()
 }
 
-/// A template that inherits, with these fields besides.
+/// A template with a base, with additional fields.
 fn inheriting(fields: Value) -> HarnessTemplateSpec {
     let mut spec = fields;
     spec["baseTemplateRef"] = json!({"name": "base"});

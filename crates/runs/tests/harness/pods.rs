@@ -289,6 +289,35 @@ fn an_overlay_cannot_change_what_confines_a_run() {
             {"name": "agent", "volumeMounts": [{"name": "data", "mountPath": "/paddock/prompt"}]}]}}),
         ),
         (
+            "spec.containers[0].volumeMounts[0].mountPath",
+            json!({"spec": {"containers": [
+            {"name": "agent", "volumeMounts": [
+                {"name": "data", "mountPath": "/etc//ssl/certs/paddock-proxy-ca.crt"}]}]}}),
+        ),
+        (
+            "spec.containers[0].volumeMounts[0].name",
+            json!({"spec": {"containers": [
+            {"name": "agent", "volumeMounts": [{"name": "oz-authority", "mountPath": "/t"}]}]}}),
+        ),
+        (
+            "spec.containers[0].volumeMounts[0].name",
+            json!({"spec": {"containers": [
+            {"name": "a", "image": "x", "volumeMounts": [{"name": "oz-proxy-token", "mountPath": "/t"}]}]}}),
+        ),
+        (
+            "spec.initContainers[0].name",
+            json!({"spec": {"initContainers": [{"name": "netinit", "image": "x", "restartPolicy": "Always"}]}}),
+        ),
+        (
+            "spec.initContainers[0].name",
+            json!({"spec": {"initContainers": [{"name": "proxy", "image": "x", "restartPolicy": "Always"}]}}),
+        ),
+        (
+            "spec.containers[0].env[0].name",
+            json!({"spec": {"containers": [
+            {"name": "a", "image": "x", "env": [{"name": "SSL_CERT_FILE", "value": "x"}]}]}}),
+        ),
+        (
             "spec.containers[0].env[0].name",
             json!({"spec": {"containers": [
             {"name": "agent", "env": [{"name": "https_proxy", "value": "x"}]}]}}),
@@ -453,7 +482,7 @@ fn broker() -> Broker {
 fn r29_every_run_has_a_network_policy_that_lets_it_reach_the_broker_alone() {
     // A template that requires nothing has one as well.
     let run = run(json!({}));
-    let policy = network_policy(&StoredObject::new(&run).unwrap(), &broker(), "sealed");
+    let policy = network_policy(&StoredObject::new(&run).unwrap(), &broker(), None, "sealed");
     insta::assert_yaml_snapshot!("network-policy", policy);
     let pod = rendered(&resolved(json!({})), &run).unwrap();
     let job = job(
@@ -475,7 +504,7 @@ fn r29_every_run_has_a_network_policy_that_lets_it_reach_the_broker_alone() {
 #[test]
 fn r28_the_network_policy_has_no_owner_and_the_job_has() {
     let run = run(json!({}));
-    let policy = network_policy(&StoredObject::new(&run).unwrap(), &broker(), "sealed");
+    let policy = network_policy(&StoredObject::new(&run).unwrap(), &broker(), None, "sealed");
     assert_eq!(policy["metadata"]["ownerReferences"], Value::Null);
     let pod = rendered(&resolved(json!({})), &run).unwrap();
     let job = job(
@@ -551,10 +580,11 @@ fn a_long_name_is_a_label_all_the_same_and_another_one_another() {
 }
 
 /// Overlays of which some may be and some may not.
-fn any_overlay() -> impl Strategy<Value = Value> {
+pub(crate) fn any_overlay() -> impl Strategy<Value = Value> {
     let user = prop_oneof![
         Just(Value::Null),
-        (0..2000_i64).prop_map(|user| json!(user))
+        (0..2000_i64).prop_map(|user| json!(user)),
+        (1337..1340_i64).prop_map(|user| json!(user))
     ];
     let name = prop_oneof![
         Just("agent"),
@@ -562,6 +592,7 @@ fn any_overlay() -> impl Strategy<Value = Value> {
         Just("oz"),
         Just("runtime"),
         Just("proxy"),
+        Just("netinit"),
         Just("")
     ];
     let flag = prop_oneof![Just(Value::Null), Just(json!(true)), Just(json!(false))];
@@ -576,6 +607,19 @@ fn any_overlay() -> impl Strategy<Value = Value> {
         }
         if flag == true {
             container["securityContext"]["privileged"] = flag;
+        }
+        container
+    });
+    let mount = prop_oneof![
+        Just(None),
+        Just(Some("data")),
+        Just(Some("oz-authority")),
+        Just(Some("oz-proxy-token")),
+        Just(Some("oz-trust"))
+    ];
+    let container = (container, mount).prop_map(|(mut container, mount)| {
+        if let Some(volume) = mount {
+            container["volumeMounts"] = json!([{"name": volume, "mountPath": "/data"}]);
         }
         container
     });

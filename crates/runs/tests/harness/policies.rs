@@ -1,4 +1,4 @@
-//! Which policies speak for a template, and what they grant together.
+//! The policies that apply to a template, and the sum of their grants.
 
 use oz_api::harness::{BrokerPolicy, GitAccess};
 use oz_runs::policy::{Discovery, Matching, Mode, PodSecurity, discovery};
@@ -8,7 +8,7 @@ use crate::{now, policy};
 
 const REASON: &str = "a reason of twenty letters or more";
 
-fn named(policy: &BrokerPolicy) -> &str {
+fn policy_name(policy: &BrokerPolicy) -> &str {
     policy.metadata.name.as_deref().unwrap()
 }
 
@@ -29,12 +29,12 @@ fn policies_speak_for_the_templates_that_their_globs_match() {
         with("d-broken", json!(["["])),
         gone,
     ];
-    let matching = Matching::of(&all, "parrot");
+    let matching = Matching::from_policies(&all, "parrot");
     assert_eq!(
-        matching.iter().map(named).collect::<Vec<_>>(),
+        matching.iter().map(policy_name).collect::<Vec<_>>(),
         ["b-two", "c-star"]
     );
-    assert!(Matching::of(&all, "owl").is_empty());
+    assert!(Matching::from_policies(&all, "owl").is_empty());
 }
 
 #[test]
@@ -45,9 +45,9 @@ fn a_credential_is_the_first_policys_and_hosts_are_everybodys() {
         policy("b", grants("two", "two.example.com")),
         policy("a", grants("one", "*.one.example.com")),
     ];
-    let matching = Matching::of(&all, "parrot");
+    let matching = Matching::from_policies(&all, "parrot");
     let (by, grant) = matching.credential("KEY").unwrap();
-    assert_eq!(named(by), "a");
+    assert_eq!(policy_name(by), "a");
     assert_eq!(grant.provider.secret_ref.as_ref().unwrap().name, "one");
     assert!(matching.credential("key").is_none());
     for (host, port, by) in [
@@ -58,7 +58,11 @@ fn a_credential_is_the_first_policys_and_hosts_are_everybodys() {
         ("two.example.com", 80, None),
         ("three.example.com", 443, None),
     ] {
-        assert_eq!(matching.egress(host, port).map(named), by, "{host}:{port}");
+        assert_eq!(
+            matching.egress(host, port).map(policy_name),
+            by,
+            "{host}:{port}"
+        );
     }
 }
 
@@ -70,7 +74,7 @@ fn no_ports_and_port_0_are_any_port_and_a_host_that_is_none_grants_nothing() {
             {"host": "none.example.com"}, {"host": "zero.example.com", "ports": [0]}, {"host": "*"}, {"host": "10.0.0.1"},
         ]}}),
     )];
-    let matching = Matching::of(&all, "parrot");
+    let matching = Matching::from_policies(&all, "parrot");
     assert!(matching.egress("none.example.com", 22).is_some());
     assert!(matching.egress("zero.example.com", 65_535).is_some());
     assert!(matching.egress("other.example.com", 443).is_none());
@@ -90,9 +94,9 @@ fn any_policy_may_allow_interaction_the_least_limit_counts_and_the_most_of_a_rep
         ),
         policy("c", json!({"grants": {"runs": {"interact": false}}})),
     ];
-    let matching = Matching::of(&all, "parrot");
+    let matching = Matching::from_policies(&all, "parrot");
     assert!(matching.may_interact());
-    assert!(!Matching::of(&all[2..], "parrot").may_interact());
+    assert!(!Matching::from_policies(&all[2..], "parrot").may_interact());
     assert_eq!(matching.concurrent_runs(), Some(2));
     let repositories: Vec<_> = matching
         .repositories()
@@ -139,7 +143,9 @@ fn discovery_is_over_at_its_instant() {
         let is_active = matches!(stands, Discovery::Active(_));
         let all = [policy];
         assert_eq!(
-            Matching::of(&all, "parrot").discovering(now()).is_some(),
+            Matching::from_policies(&all, "parrot")
+                .discovering(now())
+                .is_some(),
             is_active,
             "{ends}"
         );
@@ -160,14 +166,14 @@ fn interception_is_cooperative_only_where_every_policy_accepts_it() {
         json!({"interception": {"cooperativeAccepted": {"accepted": false, "reason": REASON}}}),
     );
     let transparent = policy("transparent", json!({"interception": {"transparent": {}}}));
-    let mode = |all: &[BrokerPolicy]| Matching::of(all, "parrot").interception();
+    let mode = |all: &[BrokerPolicy]| Matching::from_policies(all, "parrot").interception();
     assert_eq!(mode(&[]), Mode::Transparent);
     for other in [silent, refuses, transparent] {
         assert_eq!(
             mode(&[accepts("a"), other.clone()]),
             Mode::Transparent,
             "{}",
-            named(&other)
+            policy_name(&other)
         );
     }
     let both = mode(&[accepts("b"), accepts("a")]);

@@ -1,4 +1,4 @@
-//! The pod that reads a transcript, and who is before whom on a workspace.
+//! The pod that reads a transcript, and the order of runs on a workspace.
 
 use oz_api::harness::HarnessRun;
 use oz_runs::queue::{ahead, workspace_of};

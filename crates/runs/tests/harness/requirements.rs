@@ -1,9 +1,10 @@
 //! Whether what a template requires is granted.
 
-use oz_api::harness::{EgressNeed, ProviderKind};
+use oz_api::harness::{BrokerPolicy, EgressNeed, ProviderKind};
 use oz_runs::policy::Matching;
+use oz_runs::provider::read_by_brokers;
 use oz_runs::requires::{Shortfall, admitted, gaps};
-use oz_runs::scaffold::{placeholders, scaffold, suffices};
+use oz_runs::scaffold::{Account, placeholders, scaffold, secret_access, suffices};
 use oz_runs::template::{Resolved, resolve};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ fn ungranted_egress_is_reported_per_port() {
             json!({"grants": {"egress": [{"host": "*.example.com", "ports": [80, 22]}]}}),
         ),
     ];
-    let granted = Matching::of(&all, "parrot");
+    let granted = Matching::from_policies(&all, "parrot");
     for (host, ports, lacking) in [
         ("api.example.com", &[443][..], None),
         // Two policies, one port each.
@@ -74,7 +75,7 @@ fn a_shortfall_names_the_gaps_and_the_command_that_scaffolds_the_policy() {
             "egress": [{"host": "api.example.com", "ports": [443]}],
         }}),
     )];
-    let matching = Matching::of(&all, "parrot");
+    let matching = Matching::from_policies(&all, "parrot");
     let refused = admitted("parrot", "birds", &resolved, &matching, now()).unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -88,7 +89,7 @@ fn a_shortfall_names_the_gaps_and_the_command_that_scaffolds_the_policy() {
             "parrot",
             "birds",
             &nothing,
-            &Matching::of([], "parrot"),
+            &Matching::from_policies([], "parrot"),
             now()
         ),
         Ok(())
@@ -112,7 +113,7 @@ fn a_discovery_that_has_expired_does_not_count_and_is_said_where_it_is_all_there
             "parrot",
             "birds",
             &resolved,
-            &Matching::of(all, "parrot"),
+            &Matching::from_policies(all, "parrot"),
             now(),
         )
     };
@@ -160,6 +161,10 @@ fn scaffolded_policy_lists_open_points() {
         "credentials": [{"name": "GITHUB_TOKEN"}], "egress": [{"host": "api.github.com", "ports": [443]}],
     }));
     let no_hosts = requiring(json!({"credentials": [{"name": "GITHUB_TOKEN"}]}));
+    let two_hosts = requiring(json!({
+        "credentials": [{"name": "GITHUB_TOKEN"}],
+        "egress": [{"host": "a.example.com"}, {"host": "b.example.com", "ports": [443]}, {"host": "c.example.com", "ports": [80]}],
+    }));
     let nothing = requiring(json!({}));
     for (resolved, provider, said) in [
         (
@@ -174,8 +179,17 @@ fn scaffolded_policy_lists_open_points() {
         ),
         (
             &no_hosts,
-            ProviderKind::AnthropicAPI,
-            &["key api-key", "api.example.com"],
+            ProviderKind::UserSuppliedSecret,
+            &["key value", "api.example.com"],
+        ),
+        (&no_hosts, ProviderKind::AnthropicAPI, &["key api-key"]),
+        (
+            &two_hosts,
+            ProviderKind::UserSuppliedSecret,
+            &[
+                "key value",
+                "keep only the hosts that may receive it: a.example.com, b.example.com",
+            ],
         ),
         (&nothing, ProviderKind::AnthropicAPI, &[]),
     ] {
@@ -188,12 +202,96 @@ fn scaffolded_policy_lists_open_points() {
     }
 }
 
+fn granted(policy: &BrokerPolicy) -> Value {
+    serde_json::to_value(&policy.spec.grants).unwrap()
+}
+
+#[test]
+fn scaffolded_anthropic_policy_is_complete() {
+    let secret = json!({"name": "anthropic-api-key", "key": "api-key"});
+    let credential = json!([{"name": "ANTHROPIC_API_KEY", "provider": {"kind": "AnthropicAPI", "secretRef": secret}}]);
+    let anthropic = json!({"host": "api.anthropic.com", "ports": [443]});
+    for (needs, egress) in [
+        (json!([]), json!([anthropic])),
+        (json!([anthropic]), json!([anthropic])),
+        (
+            json!([{"host": "*.anthropic.com"}]),
+            json!([{"host": "*.anthropic.com"}]),
+        ),
+        (
+            json!([{"host": "api.anthropic.com", "ports": [80]}, {"host": "npm.example.com"}]),
+            json!([{"host": "api.anthropic.com", "ports": [80]}, {"host": "npm.example.com"}, anthropic]),
+        ),
+    ] {
+        let resolved =
+            requiring(json!({"credentials": [{"name": "ANTHROPIC_API_KEY"}], "egress": needs}));
+        let policy = scaffold("claude", "claude", &resolved, ProviderKind::AnthropicAPI);
+        assert_eq!(
+            granted(&policy),
+            json!({"credentials": credential, "egress": egress})
+        );
+        assert_eq!(oz_runs::admission::policy(&policy, None, now()), vec![]);
+    }
+}
+
+#[test]
+fn secret_access_is_limited_to_secrets_that_broker_reads() {
+    let secret = |name: &str| json!({"name": name, "key": "value"});
+    let injected = |name: &str, from: &str| {
+        json!({"name": name, "provider": {
+            "kind": "UserSuppliedSecret", "secretRef": secret(from),
+            "deliveryMode": {"proxyInjected": {"hosts": ["api.example.com"], "header": {"name": "Authorization"}}},
+        }})
+    };
+    let in_container = json!({"name": "D", "provider": {
+        "kind": "UserSuppliedSecret", "secretRef": secret("mounted"),
+        "deliveryMode": {"inContainer": {"accepted": true, "reason": "a reason of twenty letters or more"}},
+    }});
+    let mut all = policy(
+        "tools",
+        json!({"grants": {"credentials": [injected("A", "two"), injected("B", "one"), injected("C", "two"), in_container]}}),
+    );
+    all.metadata.namespace = Some("shop".to_owned());
+    let broker = Account {
+        namespace: "oz-system".to_owned(),
+        name: "oz-broker".to_owned(),
+    };
+    let secrets: Vec<String> = read_by_brokers(&all).into_iter().collect();
+    assert_eq!(secrets, ["one", "two"]);
+    let (role, binding) = secret_access(&all, &broker).unwrap();
+    assert_eq!(
+        serde_json::to_value(role).unwrap(),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "tools-secrets", "namespace": "shop"},
+            "rules": [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["one", "two"], "verbs": ["get"]}],
+        })
+    );
+    assert_eq!(
+        serde_json::to_value(binding).unwrap(),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "tools-secrets", "namespace": "shop"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tools-secrets"},
+            "subjects": [{"kind": "ServiceAccount", "name": "oz-broker", "namespace": "oz-system"}],
+        })
+    );
+    all.metadata.name = Some("a".repeat(244) + "-.bcdefghi");
+    let (role, _) = secret_access(&all, &broker).unwrap();
+    assert_eq!(role.metadata.name.unwrap(), "a".repeat(244) + "-secrets");
+    let none = policy(
+        "none",
+        json!({"grants": {"credentials": [in_container], "egress": [{"host": "api.example.com"}]}}),
+    );
+    assert_eq!(secret_access(&none, &broker), None);
+}
+
 proptest! {
     #[test]
     fn a_scaffolded_policy_leaves_no_gap(requires in requirements(), provider in providers(), name in "[a-z*?\\[\\\\-]{1,12}") {
         let resolved = requiring(requires);
         let all = [scaffold("scaffold", &name, &resolved, provider)];
-        let matching = Matching::of(&all, &name);
+        let matching = Matching::from_policies(&all, &name);
         prop_assert!(!matching.is_empty());
         prop_assert!(gaps(&resolved, &matching).is_empty());
         prop_assert!(suffices(&all[0], &name, &resolved));
@@ -203,7 +301,7 @@ proptest! {
         }
         prop_assert_eq!(admitted(&name, "birds", &resolved, &matching, now()), Ok(()));
         let longer = name.clone() + "x";
-        prop_assert!(Matching::of(&all, &longer).is_empty());
+        prop_assert!(Matching::from_policies(&all, &longer).is_empty());
     }
 
     #[test]
@@ -213,7 +311,7 @@ proptest! {
         let two = scaffold("b", "parrot", &resolved, provider);
         let few = [one.clone()];
         let many = [one, two];
-        let lacking = |all| gaps(&resolved, &Matching::of(all, "parrot"));
+        let lacking = |all| gaps(&resolved, &Matching::from_policies(all, "parrot"));
         let before = lacking(&few[..]);
         for gap in lacking(&many[..]).egress {
             prop_assert!(before.egress.contains(&gap));

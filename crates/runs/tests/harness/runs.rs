@@ -1,4 +1,4 @@
-//! What is concluded from the objects of a run that has begun.
+//! Assessment of a run by its existing objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::world::{broker, live, run, settings};
 use crate::{now, template};
 
-/// A run whose Job was made at [`now`], and what there is of it.
+/// A run with a Job that was created at [`now`], and its other objects.
 pub(crate) struct Begun {
     pub(crate) controller: Runs,
     pub(crate) run: HarnessRun,
@@ -27,7 +27,7 @@ pub(crate) struct Begun {
     pub(crate) locks: Locks,
 }
 
-/// A run that was submitted at [`now`], what is known of it, and who decides about it.
+/// A run that was submitted at [`now`], with its controller and facts.
 pub(crate) struct Submitted {
     pub(crate) controller: Runs,
     pub(crate) run: HarnessRun,
@@ -84,11 +84,16 @@ impl Submitted {
 
 impl Begun {
     pub(crate) fn new() -> Self {
+        Self::after_start_of(Submitted::new(json!({})))
+    }
+
+    /// A run that was submitted, after its first two passes.
+    pub(crate) fn after_start_of(submitted: Submitted) -> Self {
         let Submitted {
             controller,
             run,
             facts,
-        } = Submitted::new(json!({}));
+        } = submitted;
         let applied = |known: &[Live]| {
             let Verdict::Decided(decision) = controller.decide(now(), &run, &facts, known) else {
                 panic!("a question");
@@ -114,8 +119,8 @@ impl Begun {
         }
     }
 
-    /// Where it stands so many seconds after its Job began, by what the Job counts and the phases of the pods that are
-    /// seen.
+    /// Returns the state so many seconds after the start of the Job, with the counts of the Job and the phases of the
+    /// observed pods.
     fn after(
         &self,
         seconds: i64,
@@ -131,7 +136,7 @@ impl Begun {
         decided.map(|decision| decision.state)
     }
 
-    /// The same by the status of the Job, and what is done.
+    /// Returns the decision of the same assessment, with the status of the Job.
     fn decided_after(
         &self,
         seconds: i64,
@@ -170,10 +175,10 @@ impl Begun {
         }
     }
 
-    /// When it is looked at again for the sake of its pod.
+    /// Returns the instant of the next check of the pod.
     fn looked_at(state: &Result<State, Question>) -> Option<Timestamp> {
         match state {
-            Ok(State::Begun(_, pending, _)) => pending.ready_until,
+            Ok(State::Begun(_, pending, ..)) => pending.ready_until,
             other => panic!("{other:?}"),
         }
     }
@@ -248,7 +253,7 @@ fn a_pod_that_has_ended_is_not_hidden_before_its_job_counts_it() {
     }
 }
 
-/// No watch tells that the Job is gone, which the operator deletes itself, nor that a pod is which lost its labels.
+/// No event follows the deletion of the Job by the operator, nor the deletion of a pod that lost its labels.
 #[test]
 fn ending_run_is_requeued_after_deletion_of_its_job() {
     let begun = Begun::new();
@@ -290,7 +295,7 @@ fn run_with_failing_pod_during_end_keeps_cause_of_end() {
     }
 }
 
-/// Somebody who applies files in any order has a minute for the last of them.
+/// A user who applies manifests in any order has a minute to apply the last of them.
 #[test]
 fn a_template_that_never_comes_is_waited_for_until_the_minute_is_over() {
     let mut waits = Submitted::new(json!({}));
@@ -364,12 +369,12 @@ fn only_next_waiting_runs_report_change_of_workspace_holder() {
             "Workspace cage is in use; 51 to 250 runs wait before it",
             "Workspace cage is in use; 11 to 50 runs wait before it",
             "Workspace cage is in use; 6 to 10 runs wait before it",
-            "Workspace cage is held by run-244; 5 runs wait before it",
-            "Workspace cage is held by run-245; 4 runs wait before it",
-            "Workspace cage is held by run-246; 3 runs wait before it",
-            "Workspace cage is held by run-247; 2 runs wait before it",
-            "Workspace cage is held by run-248; 1 run waits before it",
-            "Workspace cage is held by run-249; no other run waits before it",
+            "Workspace cage is used by run-244; 5 runs wait before it",
+            "Workspace cage is used by run-245; 4 runs wait before it",
+            "Workspace cage is used by run-246; 3 runs wait before it",
+            "Workspace cage is used by run-247; 2 runs wait before it",
+            "Workspace cage is used by run-248; 1 run waits before it",
+            "Workspace cage is used by run-249; no other run waits before it",
         ]
     );
 }
@@ -385,7 +390,7 @@ fn lock(target: &Value) -> Locks {
     }
 }
 
-/// Whom a lock names, and whether it is about ada's run of template parrot in birds, who is in the group keepers.
+/// Targets of a lock, and whether it blocks the run of template parrot in birds by ada, a member of the group keepers.
 fn locked() -> [(Value, bool); 7] {
     let template = |name: &str| json!({"template": {"namespace": "birds", "name": name}});
     [

@@ -1,4 +1,4 @@
-//! What each state of the filling of a workspace asks for, and what is said of it.
+//! The steps of each state of a seed, and its status.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn keys() -> Keys {
     Keys::with_every_owner([[7; 32]])
 }
 
-/// As the webhook does when one is created.
+/// Stamps a workspace as the webhook does at its creation.
 fn stamped(mut workspace: Workspace) -> Workspace {
     let stamp = Stamp {
         requester: Requester {
@@ -81,7 +81,7 @@ fn status(controller: &Workspaces, workspace: &Workspace, live: &[Live]) -> Work
     controller.status(now(), workspace, &decision, &outcome)
 }
 
-/// What is done, in words, and the phase and the reason that are told.
+/// Returns the steps in words, the phase, and the reason and message of Ready.
 fn decided(
     controller: &Workspaces,
     workspace: &Workspace,
@@ -227,7 +227,7 @@ fn invalid_repository_fails_workspace_with_reason() {
     }
 }
 
-/// Whoever may write Workspaces while no webhook asks them would get any Secret of the namespace by a seed.
+/// A user who may write Workspaces while no webhook reviews them would read any Secret of the namespace by a seed.
 #[test]
 fn r31_seed_without_reviewed_author_gets_no_secret() {
     let controller = controller();
@@ -314,8 +314,8 @@ fn seed_pod_that_does_not_start_is_reported_with_possible_causes() {
     let job = || with_status(job(&one), json!({}));
     let creating = || first(json!({"waiting": {"reason": "PodInitializing"}}));
     let usual = "Seeding: its repositories are being cloned";
-    let lacks = "Seeding: its repositories are to be cloned: Pod cage-seed-x has not started; see that these Secrets of \
-                 its credentialsSecretRefs exist: key, other";
+    let lacks = "Seeding: its repositories are to be cloned: Pod cage-seed-x has not started; \
+                 check that these Secrets of its credentialsSecretRefs exist: key, other";
     let image = json!({"waiting": {"reason": "ErrImagePull", "message": "no such image"}});
     let unscheduled = json!({"phase": "Pending", "conditions": [{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes",

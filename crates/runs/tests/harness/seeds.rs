@@ -54,7 +54,7 @@ fn the_pod_that_clones_is_as_confined_as_a_run() {
 pub(crate) struct World(tempfile::TempDir);
 
 impl World {
-    /// With a repository that has two commits on `main`, one of them alone on `side`, and a link.
+    /// Creates a repository with a link and two commits on `main`, of which `side` has only the first.
     pub(crate) fn new() -> Self {
         let world = Self(tempfile::tempdir().unwrap());
         fs::create_dir(world.path("home")).unwrap();
@@ -91,7 +91,7 @@ impl World {
         self.said(repos, from, containers).map(drop)
     }
 
-    /// As [`World::seed`]; gives all that they said.
+    /// Runs containers as [`World::seed`] does, and returns their output.
     pub(crate) fn said(
         &self,
         repos: Value,

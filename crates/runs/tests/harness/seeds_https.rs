@@ -1,5 +1,5 @@
-//! Seeds from a server that speaks https: who is believed, who gets the credentials, and what is left of them. The
-//! server may be a stranger's, and so may the repository.
+//! Seeds from an https server: the trusted authorities, the recipients of the credentials, and traces of the
+//! credentials. The server and the repository may be hostile.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn seed(world: &World, url: &str) -> Result<String, String> {
     world.said(from(url), "https:ssh", 2)
 }
 
-/// That nothing of the credentials is in a text.
+/// Asserts that a text contains no part of the credentials.
 fn is_silent(text: &[u8], what: &str) {
     let known = BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}"));
     for word in [USER, PASSWORD, "pa55", "credentials", known.as_str()] {
@@ -51,7 +51,7 @@ fn is_silent(text: &[u8], what: &str) {
     }
 }
 
-/// That nothing of the credentials is in a folder.
+/// Asserts that a folder contains no part of the credentials.
 fn is_clean(folder: &Path) {
     for entry in fs::read_dir(folder).unwrap() {
         let (kind, path) = {
@@ -134,7 +134,7 @@ fn untrusted_server_or_wrong_credentials_fail_seeding() {
     }
     let told = server.asked();
     let known = BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}"));
-    let got_it = |it: &crate::git_server::Asked| {
+    let got_it = |it: &crate::git_server::ReceivedRequest| {
         it.authorization
             .as_ref()
             .is_some_and(|said| said.contains(&known))

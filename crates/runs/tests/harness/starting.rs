@@ -1,4 +1,4 @@
-//! What is written before a run's pod runs, and in which order: as little as can be, and nothing that could be lost.
+//! The writes before the pod of a run starts, and their order: as few as possible, and none that may be lost.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::conditions;
@@ -16,7 +16,7 @@ fn seconds(count: i64) -> Timestamp {
 }
 
 impl Begun {
-    /// What is decided by a process that has made the Job, and the status that it leads to.
+    /// Returns the decision of a process that has created the Job, and the resulting status.
     fn reported(&self, at: Timestamp, known: &[Live]) -> (Decision<State>, HarnessRunStatus) {
         let facts = Facts {
             job_made: true,
@@ -34,7 +34,7 @@ impl Begun {
         (decision, status)
     }
 
-    fn known(&self, pod: Option<Value>) -> Vec<Live> {
+    fn live_objects(&self, pod: Option<Value>) -> Vec<Live> {
         let mut known = vec![self.policy.clone(), live(self.job.clone())];
         known.extend(pod.map(live));
         known
@@ -98,16 +98,16 @@ fn run_is_recorded_and_confined_before_its_job_after_any_crash() {
 #[test]
 fn pod_that_starts_at_once_is_reported_in_single_status() {
     let begun = Begun::new();
-    let (decision, status) = begun.reported(seconds(1), &begun.known(None));
+    let (decision, status) = begun.reported(seconds(1), &begun.live_objects(None));
     assert_eq!(status, HarnessRunStatus::default());
     assert_eq!(decision.plan.wake, Some(seconds(2)));
 
     let pending = pod(&json!({"phase": "Pending"}));
-    let (_, status) = begun.reported(seconds(1), &begun.known(Some(pending)));
+    let (_, status) = begun.reported(seconds(1), &begun.live_objects(Some(pending)));
     assert_eq!(status, HarnessRunStatus::default());
 
     let running = pod(&json!({"phase": "Running", "startTime": seconds(1)}));
-    let (_, status) = begun.reported(seconds(1), &begun.known(Some(running)));
+    let (_, status) = begun.reported(seconds(1), &begun.live_objects(Some(running)));
     assert_eq!(status.phase, Some(RunPhase::Running));
     assert_eq!(status.job_name.as_deref(), Some("squawk"));
     for type_ in ["TemplateResolved", "JobCreated", "PodReady"] {
@@ -127,7 +127,7 @@ fn pod_that_starts_at_once_is_reported_in_single_status() {
 #[test]
 fn slow_pod_is_reported_after_two_seconds() {
     let begun = Begun::new();
-    let (_, status) = begun.reported(seconds(2), &begun.known(None));
+    let (_, status) = begun.reported(seconds(2), &begun.live_objects(None));
     assert_eq!(status.phase, Some(RunPhase::Pending));
     assert_eq!(status.job_name.as_deref(), Some("squawk"));
     assert!(conditions::is_true(&status.conditions, "JobCreated"));
@@ -137,7 +137,7 @@ fn slow_pod_is_reported_after_two_seconds() {
 #[test]
 fn job_of_another_process_is_reported_at_once() {
     let begun = Begun::new();
-    let known = begun.known(None);
+    let known = begun.live_objects(None);
     let decided = begun
         .controller
         .decide(seconds(1), &begun.run, &Facts::default(), &known);

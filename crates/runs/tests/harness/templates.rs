@@ -1,4 +1,4 @@
-//! What a template comes to.
+//! Merge of templates.
 
 use oz_api::duration::GoDuration;
 use oz_api::harness::{HarnessRunSpec, InteractiveMode, TemplateKind, TemplateRef};

@@ -1,11 +1,12 @@
 //! A run with everything that its pod is made of.
 
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use oz_api::harness::{HarnessRun, KeyRef};
+use oz_api::harness::{DeliveryName, HarnessRun, KeyRef, ProviderKind, SecretKey};
 use oz_core::controller::Live;
 use oz_core::validate::Violation;
 use oz_runs::authority::Endpoint;
 use oz_runs::pod::{Parts, Prompt, Settings, pod_template};
+use oz_runs::run::DecidedCredential;
 use oz_runs::template::{Resolved, resolve};
 use serde_json::{Value, json};
 
@@ -31,6 +32,7 @@ pub(crate) fn settings() -> Settings {
     Settings {
         image: "oz-harness:1".to_owned(),
         pull_policy: "IfNotPresent".to_owned(),
+        denied: Vec::new(),
     }
 }
 
@@ -56,9 +58,28 @@ pub(crate) fn live(object: Value) -> Live {
     Live { resource, object }
 }
 
-/// The pod template of a run of a template.
+/// The pod template of a run of a template that requires nothing of policies.
 pub(crate) fn rendered(template: &Resolved, run: &HarnessRun) -> Result<Value, Vec<Violation>> {
-    let settings = settings();
+    rendered_with(template, run, &[], false)
+}
+
+/// The pod template of a run with these credentials and intercepted connections.
+pub(crate) fn intercepted(
+    template: &Resolved,
+    run: &HarnessRun,
+    credentials: &[DecidedCredential],
+) -> Result<Value, Vec<Violation>> {
+    rendered_with(template, run, credentials, true)
+}
+
+pub(crate) fn rendered_with(
+    template: &Resolved,
+    run: &HarnessRun,
+    credentials: &[DecidedCredential],
+    intercepted: bool,
+) -> Result<Value, Vec<Violation>> {
+    let mut settings = settings();
+    settings.denied = vec!["10.96.0.0/12".parse().unwrap(), "fd00::/8".parse().unwrap()];
     let source = run.spec.prompt_from.as_ref();
     let config = source.and_then(|source| source.config_map_key_ref.as_ref());
     let secret = source.and_then(|source| source.secret_key_ref.as_ref());
@@ -66,15 +87,34 @@ pub(crate) fn rendered(template: &Resolved, run: &HarnessRun) -> Result<Value, V
     pod_template(&Parts {
         namespace: "birds",
         run: run.metadata.name.as_deref().unwrap(),
+        uid: "u-1",
         template_name: &run.spec.template_ref.name,
         template: &template,
         workspace: run.spec.workspace_ref.as_deref(),
         mode: run.spec.mode,
         prompt: prompt(config, secret),
         extra_env: &run.spec.extra_env,
+        credentials,
+        intercepted,
         settings: &settings,
         broker: &broker(),
     })
+}
+
+/// A credential of a run, in key `key` of Secret `keys`.
+pub(crate) fn credential(name: &str, delivery: DeliveryName) -> DecidedCredential {
+    DecidedCredential {
+        name: name.to_owned(),
+        policy: "grants".to_owned(),
+        provider: ProviderKind::UserSuppliedSecret,
+        delivery,
+        secret: SecretKey {
+            name: "keys".to_owned(),
+            key: "key".to_owned(),
+        },
+        hosts: vec!["api.example.com".to_owned()],
+        in_container_reason: None,
+    }
 }
 
 fn prompt<'a>(config: Option<&'a KeyRef>, secret: Option<&'a KeyRef>) -> Prompt<'a> {
@@ -83,6 +123,17 @@ fn prompt<'a>(config: Option<&'a KeyRef>, secret: Option<&'a KeyRef>) -> Prompt<
         (_, Some(reference)) => Prompt::Secret(reference),
         _ => Prompt::Inline,
     }
+}
+
+/// The pod of the run `squawk` on the workspace `cage`, of a template with this overlay, with a proxy.
+pub(crate) fn overlaid_and_intercepted(overlay: &Value) -> Result<Value, Vec<Violation>> {
+    let template = resolved(json!({"podTemplateOverlay": overlay}));
+    let credentials = [credential("API_KEY", DeliveryName::ProxyInjected)];
+    intercepted(
+        &template,
+        &run(json!({"workspaceRef": "cage"})),
+        &credentials,
+    )
 }
 
 /// The pod of the run `squawk` on the workspace `cage`, of a template with this overlay.
@@ -96,7 +147,8 @@ pub(crate) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     list("initContainers").chain(list("containers"))
 }
 
-/// What the rules of Pod Security `restricted` say against a pod template.
+/// Returns the violations of a pod template against the Pod Security Standard `restricted`
+/// (<https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted>).
 pub(crate) fn restricted(pod: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let spec = &pod["spec"];

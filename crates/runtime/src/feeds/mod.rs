@@ -51,7 +51,7 @@ struct Inner {
     /// The namespaces to watch; all if empty.
     namespaces: Mutex<Vec<String>>,
     /// The [`WeakStore`]s of the watches.
-    stores: Mutex<HashMap<StoreKey, Known>>,
+    stores: Mutex<HashMap<StoreKey, StoreEntry>>,
     begin: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
 }
 
@@ -106,7 +106,7 @@ struct StoreKey {
     kept_as: TypeId,
 }
 
-struct Known {
+struct StoreEntry {
     store: Box<dyn Any + Send>,
     /// Cancelled when the last reference to the store is dropped.
     ended: CancellationToken,
@@ -174,7 +174,7 @@ impl Feeds {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        self.store_of(&Kind::of::<K>(), selection, &Keep::default())
+        self.store_of(&Kind::from_type::<K>(), selection, &Keep::default())
     }
 
     /// Does the same as [`Feeds::store_with`], for a kind that is named at run time, see
@@ -208,7 +208,7 @@ impl Feeds {
             after: Some(listed.boxed().shared()),
             ..View::default()
         };
-        self.shared(view, &Kind::of::<K>(), selection, keep)
+        self.shared(view, &Kind::from_type::<K>(), selection, keep)
     }
 
     /// Does the same as [`Feeds::store_of`], with another account if one is given.
@@ -271,7 +271,7 @@ impl Feeds {
         let ended = CancellationToken::new();
         let store = self.feed(&view, kind, &key, keep, &ended);
         let weak = Box::new(store.downgrade());
-        stores.insert(key, Known { store: weak, ended });
+        stores.insert(key, StoreEntry { store: weak, ended });
         store
     }
 
@@ -448,7 +448,7 @@ impl Report for Reporting {
             reason: "Unreadable".to_owned(),
             action: "Watch".to_owned(),
             note: Some(format!(
-                "{} cannot read this object, and treats it as gone: {object}",
+                "{} cannot read this object, and treats it as deleted: {object}",
                 self.product
             )),
             secondary: None,

@@ -2,6 +2,7 @@
 //! library; the reasons are in docs/adr/0003-lease.md. The rules are those of client-go's leader
 //! election: another process's Lease has expired when it has not changed for its duration *as seen
 //! by the monotonic clock of this process*, so no two wall clocks are ever compared.
+//! See <https://pkg.go.dev/k8s.io/client-go/tools/leaderelection>.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -274,7 +275,7 @@ impl Elector {
         };
         let released: Result<(), CallError> = released.await;
         if let Err(failure) = released {
-            tracing::warn!(%failure, "failed to give the lease back; it expires by itself");
+            tracing::warn!(%failure, "failed to release the lease; it expires automatically");
         }
     }
 
@@ -377,7 +378,7 @@ impl Elector {
                     .and_then(|spec| spec.holder_identity.as_deref());
                 if holder != Some(&self.identity) {
                     return Err(Renewal::Lost(format!(
-                        "it is held by {}",
+                        "the holder is {}",
                         holder.unwrap_or("nobody")
                     )));
                 }

@@ -11,25 +11,25 @@ use super::metadata;
 use super::scan::{Size, Unbounded};
 use super::split::{MAX_OBJECT_BYTES, RawObject};
 
-/// The error for an object that would need too much space in the store.
+/// The error for an object that exceeds the space of the store.
 pub const TOO_LARGE: &str = "it is too large to be kept";
 
-/// The reason for which an object is not taken in.
+/// The reason for which an object is not stored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// Its text is too long.
-    #[error("it has {bytes} bytes, and no more than {MAX_OBJECT_BYTES} are taken in")]
+    /// The text is too long.
+    #[error("it has {bytes} bytes, and the maximum is {MAX_OBJECT_BYTES}")]
     Long {
         /// The length.
         bytes: usize,
     },
-    /// It is beyond a bound for one object.
+    /// The object exceeds a limit.
     #[error(transparent)]
     Unbounded(#[from] Unbounded),
-    /// It is not of its kind.
+    /// The object does not have the form of its kind.
     #[error("{}", without_content(_0))]
     Malformed(#[from] serde_json::Error),
-    /// It lacks a part of its identity.
+    /// The object has no name, namespace or UID.
     #[error("it has no metadata.{field}; the API server stores no such object")]
     Unidentified {
         /// The missing field.
@@ -118,6 +118,6 @@ pub(crate) fn without_content(error: &serde_json::Error) -> String {
 
 /// Decodes a part of an object, if it is within the bounds for a whole object.
 pub(crate) fn value(text: &str) -> Option<Value> {
-    Size::of(text.as_bytes()).bounded().ok()?;
+    Size::measure(text.as_bytes()).bounded().ok()?;
     serde_json::from_str(text).ok()
 }

@@ -23,7 +23,7 @@ pub const KEPT_LABELS: [&str; 5] = [
 
 /// Returns as much of the metadata as can be read within bounds.
 pub(crate) fn read(text: &[u8]) -> ObjectMeta {
-    if Size::of(text).bounded().is_ok()
+    if Size::measure(text).bounded().is_ok()
         && let Ok(metadata) = serde_json::from_slice(text)
     {
         return metadata;
@@ -67,7 +67,7 @@ fn parsed<T: DeserializeOwned>(part: &RawValue) -> Option<T> {
 
 /// Decodes a part that may be large, if it is within the bounds of an object.
 fn bounded<T: DeserializeOwned>(part: &RawValue) -> Option<T> {
-    let fits = Size::of(part.get().as_bytes()).bounded().is_ok();
+    let fits = Size::measure(part.get().as_bytes()).bounded().is_ok();
     fits.then(|| parsed(part)).flatten()
 }
 

@@ -64,14 +64,14 @@ pub(crate) struct Size {
 /// A bound of a text to decode that a text exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unbounded {
-    /// It nests too deeply.
-    #[error("it nests {depth} levels, and no more than {MAX_DEPTH} are taken in")]
+    /// The text nests too deeply.
+    #[error("it nests {depth} levels, and the maximum is {MAX_DEPTH}")]
     Depth {
         /// The depth.
         depth: usize,
     },
-    /// It has too many values.
-    #[error("it has {values} values, and no more than {MAX_VALUES} are taken in")]
+    /// The text has too many values.
+    #[error("it has {values} values, and the maximum is {MAX_VALUES}")]
     Values {
         /// The number of values.
         values: usize,
@@ -80,7 +80,7 @@ pub(crate) enum Unbounded {
 
 impl Size {
     /// Returns the size of a whole text.
-    pub(crate) fn of(text: &[u8]) -> Self {
+    pub(crate) fn measure(text: &[u8]) -> Self {
         let (mut scan, mut size) = (Scan::default(), Self::default());
         scan.pass(text, 0, |mark, depth| size.grow(mark, depth));
         size

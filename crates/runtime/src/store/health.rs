@@ -51,7 +51,7 @@ pub enum Complaint {
         trouble: String,
     },
     /// The API server has reported nothing for too long.
-    #[error("{title} lags: nothing heard for {seconds} s")]
+    #[error("{title} lags: no event for {seconds} s")]
     Lags {
         /// The title of the watch.
         title: String,
@@ -59,7 +59,7 @@ pub enum Complaint {
         seconds: u64,
     },
     /// Objects do not decode.
-    #[error("{count} of kind {kind} cannot be read and count as gone")]
+    #[error("{count} of kind {kind} cannot be read and are treated as deleted")]
     Unreadable {
         /// Their kind.
         kind: String,
@@ -154,7 +154,7 @@ impl Ages {
     /// The name of the metric, without that of the product, and its help.
     pub const METRIC: (&str, &str) = (
         "watch_age_seconds",
-        "How long ago the watch of a kind was last heard of: an event, a bookmark or a list",
+        "Seconds since the last event, bookmark or list of the watch of a kind",
     );
 
     /// Adds a watch, until all clones of its health are dropped.

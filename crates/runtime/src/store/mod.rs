@@ -185,7 +185,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Store<K> {
     /// Does the same as [`Store::fixed`], with objects in this form.
     #[must_use]
     pub fn fixed_as(objects: impl IntoIterator<Item = K>, keep: &Keep<K>) -> Self {
-        let kind = Kind::of::<K>();
+        let kind = Kind::from_type::<K>();
         let ended = CancellationToken::new();
         let store = Self::new(kind.resource, kind.cluster_scoped, 0, keep, ended);
         for object in objects {

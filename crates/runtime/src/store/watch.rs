@@ -121,7 +121,7 @@ where
     let Kind {
         resource,
         cluster_scoped,
-    } = Kind::of::<K>();
+    } = Kind::from_type::<K>();
     let ended = CancellationToken::new();
     let store = Store::new(
         resource.clone(),
@@ -180,7 +180,7 @@ impl<K: Resource + DeserializeOwned> Retried<K> {
                     tracing::debug!(
                         watch = ?self.watch.health(),
                         %error,
-                        "a watch failed and is tried again"
+                        "a watch failed and is retried"
                     );
                     failed(&error);
                     let pause = self.pause;
@@ -299,7 +299,7 @@ where
             namespace = bad.metadata.namespace,
             name = bad.metadata.name,
             error = bad.error,
-            "an object cannot be read and counts as gone"
+            "an object cannot be read and is treated as deleted"
         );
         self.report.became_undecodable(bad);
     }

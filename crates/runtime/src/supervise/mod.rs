@@ -109,7 +109,7 @@ async fn lead(
         let kept = elector.keep(lease);
         match term(&tasks, TAKEOVER_PAUSE, stop.child_token(), kept).await? {
             Some(lost) if !elector.again => return Err(elector.lost(lost)),
-            Some(lost) => tracing::warn!(reason = lost, "not leading any more"),
+            Some(lost) => tracing::warn!(reason = lost, "no longer the leader"),
             None => return Ok(()),
         }
     }

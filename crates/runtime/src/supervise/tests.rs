@@ -61,7 +61,7 @@ async fn without_a_part_and_after_the_error_of_a_service_the_process_ends_and_sa
     let error = failing.run(CancellationToken::new()).await.unwrap_err();
     assert_eq!(
         crate::with_causes(&error),
-        "failed to go on with task canteen: no fish"
+        "failed to continue task canteen: no fish"
     );
 }
 

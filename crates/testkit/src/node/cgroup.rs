@@ -22,8 +22,8 @@ pub(super) struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// Makes the group of the node whose namespaces the process `holder` holds, and removes the
-    /// groups whose holders have ended.
+    /// Creates the group of the node in the namespaces that the process `holder` holds, and removes the groups of
+    /// holders that have ended.
     pub(super) fn create(holder: u32) -> Result<Self> {
         sweep();
         let this = Self {

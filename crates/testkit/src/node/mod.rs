@@ -4,6 +4,7 @@
 
 mod cgroup;
 mod needs;
+mod network;
 mod settings;
 
 use std::net::Ipv4Addr;
@@ -24,11 +25,17 @@ use crate::tools::Tool;
 use crate::wait::eventually;
 
 pub(crate) use self::needs::busybox;
+pub(crate) use self::network::{command, within};
 
 /// The name of the one node, of either kind.
 pub(crate) const NAME: &str = "node-1";
 /// The image of the container that holds a pod's namespaces.
 const PAUSE_IMAGE: &str = "example.test/pause:1";
+
+/// The address of the name server of pods, in the node. The node has the address, and no server: a test that needs one
+/// listens there, see [`Cluster::within_node_network`](crate::Cluster::within_node_network). Without a server, the node
+/// refuses questions at once.
+pub const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 53);
 
 const NODE_STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -154,6 +161,12 @@ impl Namespaces {
         format!("10.244.{}.0/24", self.number)
     }
 
+    /// Returns the IPv6 addresses of the node's pods, of the documentation range; `None` if this machine has no IPv6.
+    fn pods_v6(&self) -> Option<String> {
+        let has_v6 = Path::new("/proc/sys/net/ipv6").exists();
+        has_v6.then(|| format!("2001:db8:{:x}::/64", self.number))
+    }
+
     /// Creates a virtual cable between this machine and the node. The kernel removes it with the
     /// node.
     fn connect(&mut self) -> Result<()> {
@@ -185,8 +198,10 @@ impl Namespaces {
             "sh",
             &inside.to_string(),
             &outside.to_string(),
+            &NAME_SERVER.to_string(),
         ]);
         run(setup)?;
+        network::store_holder(&self.directory, self.holder.pid())?;
         ip(&["route", "add", &self.pods(), "via", &inside.to_string()])
     }
 
@@ -215,7 +230,7 @@ impl Namespaces {
             "containerd.toml",
             settings::containerd(directory, plugins).as_bytes(),
         )?;
-        let network = settings::network(directory, &self.pods());
+        let network = settings::network(directory, &self.pods(), self.pods_v6().as_deref());
         write("cni/10-oz.conflist", &serde_json::to_vec_pretty(&network)?)?;
         let kubelet = settings::kubelet(directory, &state.join("pki"), &self.control_group.path());
         write("kubelet.json", &serde_json::to_vec_pretty(&kubelet)?)?;
@@ -270,8 +285,9 @@ impl Drop for Namespaces {
 }
 
 /// The setup inside the namespaces once the cable exists: `$1` is the node's address, `$2` the
-/// machine's.
-const SETUP: &str = "ip addr add $1/30 dev eth0; ip link set eth0 up; ip route add default via $2";
+/// machine's, `$3` that of the name server.
+const SETUP: &str = "ip addr add $1/30 dev eth0; ip link set eth0 up; ip route add default via $2; \
+                     ip addr add $3/32 dev lo";
 
 fn hold(directory: &Path, log: &Path) -> Result<Running> {
     let failed = || "failed to make the node's namespaces";

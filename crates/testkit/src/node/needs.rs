@@ -71,8 +71,8 @@ fn namespaces() -> Result<()> {
         Err(error) => error.to_string(),
     };
     bail!(
-        "failed to prepare a real node: this machine lets nobody make mount, network and process \
-         namespaces ({said}); in a container, run a privileged one"
+        "failed to prepare a real node: this machine does not permit the creation of mount, \
+         network and process namespaces ({said}); in a container, run a privileged one"
     )
 }
 

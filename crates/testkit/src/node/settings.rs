@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::PAUSE_IMAGE;
+use super::{NAME_SERVER, PAUSE_IMAGE};
 
 /// Returns containerd's settings. All data that it keeps is in `directory`.
 pub(super) fn containerd(directory: &Path, plugins: &Path) -> String {
@@ -34,8 +34,13 @@ conf_dir = "{directory}/cni"
     )
 }
 
-/// Returns the network of the node's pods, `<range>`, a bridge inside the node.
-pub(super) fn network(directory: &Path, range: &str) -> Value {
+/// Returns the network of the node's pods, a bridge inside the node, with the range of their addresses and, if there is
+/// one, that of their IPv6 addresses.
+pub(super) fn network(directory: &Path, range: &str, range_v6: Option<&str>) -> Value {
+    let ranges = std::iter::once(range).chain(range_v6);
+    let ranges: Vec<Value> = ranges.map(|range| json!([{ "subnet": range }])).collect();
+    let routes = std::iter::once("0.0.0.0/0").chain(range_v6.map(|_| "::/0"));
+    let routes: Vec<Value> = routes.map(|route| json!({ "dst": route })).collect();
     json!({
         "cniVersion": "0.4.0",
         "name": "oz",
@@ -47,14 +52,14 @@ pub(super) fn network(directory: &Path, range: &str) -> Value {
             "ipam": {
                 "type": "host-local",
                 "dataDir": directory.join("addresses"),
-                "ranges": [[{ "subnet": range }]],
-                "routes": [{ "dst": "0.0.0.0/0" }],
+                "ranges": ranges,
+                "routes": routes,
             },
         }],
     })
 }
 
-/// Returns the settings of a kubelet whose control groups are below `control_group`.
+/// Returns the settings of a kubelet with control groups below `control_group`.
 pub(super) fn kubelet(directory: &Path, pki: &Path, control_group: &str) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -76,9 +81,11 @@ pub(super) fn kubelet(directory: &Path, pki: &Path, control_group: &str) -> Valu
         "localStorageCapacityIsolation": false,
         "makeIPTablesUtilChains": false,
         "maxPods": 250,
-        // The machine's file may be in a directory over which the node has its own mounts; there is
-        // no name server to ask anyway.
+        // The machine's file may be in a directory over which the node has its own mounts, and names a
+        // server that pods do not reach.
         "resolvConf": directory.join("resolv.conf"),
+        "clusterDNS": [NAME_SERVER],
+        "clusterDomain": "cluster.local",
         "podLogsDir": directory.join("pod-logs"),
         "volumePluginDir": directory.join("volume-plugins"),
         // No registry has the images again, and a full disk is no reason to end a test's pod.

@@ -86,9 +86,7 @@ pub enum EventsError {
     #[error("events must name 1 to {MOST_NAMES} actions, or *")]
     Number,
     /// A name that no action has.
-    #[error(
-        "events has {0:?}, which is no action of the record: docs/reference/audit.md lists them"
-    )]
+    #[error("events has {0:?}, which is not an audit action: docs/reference/audit.md lists them")]
     Unknown(String),
 }
 

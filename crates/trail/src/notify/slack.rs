@@ -86,7 +86,7 @@ fn fields(record: &Record) -> Vec<(&'static str, String)> {
                 .until
                 .map(|until| until.strftime("%F %T UTC").to_string()),
         ),
-        ("Who may decide", detail(APPROVERS)),
+        ("Approvers", detail(APPROVERS)),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some((name, value?)))

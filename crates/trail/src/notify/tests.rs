@@ -174,7 +174,7 @@ fn a_file_that_is_wrong_says_where() {
         (one(json!({"events": []})), "1 to 256 actions"),
         (
             one(json!({"events": ["AccessGrante"]})),
-            "\"AccessGrante\", which is no action",
+            "\"AccessGrante\", which is not an audit action",
         ),
         (one(json!({"namespaces": ["[a"]})), "namespaces has \"[a\""),
         (one(json!({"format": "Teams"})), "unknown variant `Teams`"),

@@ -2,7 +2,7 @@
 
 use oz_api::{Requester, labels};
 
-use super::support::{at, key, objects, record};
+use super::support::{key, objects, record, timestamp};
 use crate::{Action, Chain, Decision, PodRef, Query, Record, Repeated, RequestRef, Writer};
 
 /// Returns a record with `text` in every field that a user or a cluster can set. Every field is named, so that a new
@@ -11,7 +11,7 @@ fn full(text: &str) -> Record {
     let some = || text.to_owned();
     Record {
         id: some(),
-        time: at(0),
+        time: timestamp(0),
         action: Action::SessionRefused,
         decision: Decision::Deny,
         reason: some(),
@@ -34,14 +34,14 @@ fn full(text: &str) -> Record {
             uid: some(),
             container: Some(some()),
         }),
-        until: Some(at(0)),
+        until: Some(timestamp(0)),
         details: (0..100)
             .map(|number| (format!("{number:03}{text}"), some()))
             .collect(),
         repeated: Some(Repeated {
             count: u64::MAX,
-            first: at(0),
-            last: at(0),
+            first: timestamp(0),
+            last: timestamp(0),
             samples: (0..100).map(|_| some()).collect(),
         }),
     }
@@ -52,14 +52,14 @@ fn record_size_is_bounded_for_any_user_content() {
     /// The limit of etcd, less the additions of the API server, which stores the name of each detail once more.
     const ETCD: usize = 1_572_864 - 64 * 6 * 512 - 10_000;
     for text in ["x", "ü", "\u{1}", "\""] {
-        let writer = Writer::new("oz-webhook", "oz-0", at(0), 1);
-        let (mut chain, _) = Chain::begin(writer, at(0), &[], &key());
+        let writer = Writer::new("oz-webhook", "oz-0", timestamp(0), 1);
+        let (mut chain, _) = Chain::begin(writer, timestamp(0), &[], &key());
         let entry = chain.append(full(&text.repeat(1_000_000)), &key());
         let size = objects(&[entry])[0].to_string().len();
         assert!(size < ETCD, "{text:?}: {size}");
     }
-    let writer = Writer::new("oz-webhook", "oz-0", at(0), 1);
-    let (mut chain, _) = Chain::begin(writer, at(0), &[], &key());
+    let writer = Writer::new("oz-webhook", "oz-0", timestamp(0), 1);
+    let (mut chain, _) = Chain::begin(writer, timestamp(0), &[], &key());
     let short = full("as it is");
     let kept = chain.append(short.clone(), &key()).record;
     assert_eq!(kept.request, short.request);
@@ -97,8 +97,8 @@ fn label_values_are_valid_and_distinguish_users() {
 
 #[test]
 fn a_query_picks_by_user_grant_pod_time_and_decision() {
-    let writer = Writer::new("oz-operator", "oz-0", at(0), 1);
-    let (mut chain, _) = Chain::begin(writer, at(0), &[], &key());
+    let writer = Writer::new("oz-operator", "oz-0", timestamp(0), 1);
+    let (mut chain, _) = Chain::begin(writer, timestamp(0), &[], &key());
     let entry = chain.append(record(5), &key());
     let yes = |query: Query| assert!(query.matches(&entry), "{query:?}");
     let no = |query: Query| assert!(!query.matches(&entry), "{query:?}");
@@ -142,24 +142,24 @@ fn a_query_picks_by_user_grant_pod_time_and_decision() {
         ..any()
     });
     yes(Query {
-        since: Some(at(4)),
-        until: Some(at(6)),
+        since: Some(timestamp(4)),
+        until: Some(timestamp(6)),
         ..any()
     });
     no(Query {
-        since: Some(at(6)),
+        since: Some(timestamp(6)),
         ..any()
     });
     no(Query {
-        until: Some(at(5)),
+        until: Some(timestamp(5)),
         ..any()
     });
 }
 
 #[test]
 fn an_event_has_labels_for_all_that_it_is_looked_for_by() {
-    let writer = Writer::new("oz-operator", "oz-0", at(0), 1);
-    let (mut chain, _) = Chain::begin(writer, at(0), &[], &key());
+    let writer = Writer::new("oz-operator", "oz-0", timestamp(0), 1);
+    let (mut chain, _) = Chain::begin(writer, timestamp(0), &[], &key());
     let event = &objects(&[chain.append(record(5), &key())])[0];
     let selector = Query {
         user: Some("user-5@example.com".to_owned()),

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::support::{
-    BOTH, at, checkpoint, faults, judged, judged_objects, key, lines, objects, record, terms,
-    written, written_at,
+    BOTH, checkpoint, faults, judged, judged_objects, key, lines, objects, record, terms,
+    timestamp, written, written_at,
 };
 use crate::verify::{Evidence, Fault, IN_FLIGHT, Terms, Verdict, verify};
 use crate::{
@@ -29,13 +29,13 @@ fn without_a_record_there_is_nothing_to_verify() {
     let nothing = judged(&[], None);
     assert!(nothing.is_whole() && nothing.chains.is_empty());
     for strict in [false, true] {
-        assert_eq!(nothing.verdict(strict), Verdict::Nothing);
+        assert_eq!(nothing.verdict(strict), Verdict::Empty);
     }
     let gone = judged_objects(&[], &[checkpoint(&written("oz-0", 5)[3])], &terms());
-    assert_eq!(gone.verdict(false), Verdict::NotWhole);
+    assert_eq!(gone.verdict(false), Verdict::Invalid);
     let young = judged(&lines(&written("oz-0", 5)), None);
-    assert_eq!(young.verdict(false), Verdict::Whole);
-    assert_eq!(young.verdict(true), Verdict::NotWhole);
+    assert_eq!(young.verdict(false), Verdict::Valid);
+    assert_eq!(young.verdict(true), Verdict::Invalid);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn records_older_than_retention_may_be_missing() {
     let entries = written_at("oz-0", (1..=20).map(|number| number * 1_000));
     let signed = checkpoint(&entries[20]);
     let kept = Terms {
-        objects_kept_since: Some(at(10)),
+        objects_kept_since: Some(timestamp(10)),
         ..terms()
     };
     // The records of the seconds 0 to 9 are missing.
@@ -99,7 +99,7 @@ fn records_older_than_retention_may_be_missing() {
     assert_eq!(faults(&report), [(Fault::Missing, Some(1))]);
     // All records are missing, long after.
     let later = Terms {
-        objects_kept_since: Some(at(100)),
+        objects_kept_since: Some(timestamp(100)),
         ..terms()
     };
     assert!(judged_objects(&[], std::slice::from_ref(&signed), &later).is_whole());
@@ -132,8 +132,8 @@ fn record_in_progress_at_kill_is_no_fault_and_earlier_gap_is() {
 fn a_chain_that_vanishes_as_a_whole_is_missed_by_the_next_one() {
     let old = written("oz-0", 5);
     let head = old[5].head(&BOTH);
-    let writer = Writer::new("oz-operator", "oz-0", at(100), 2);
-    let (mut chain, first) = Chain::begin(writer, at(100), &[head], &key());
+    let writer = Writer::new("oz-operator", "oz-0", timestamp(100), 2);
+    let (mut chain, first) = Chain::begin(writer, timestamp(100), &[head], &key());
     let new = [first, chain.append(record(101), &key())];
     let signed = [checkpoint(&new[1])];
     let report = judged_objects(&objects(&new), &signed, &terms());
@@ -187,7 +187,7 @@ fn objects_and_logs_of_one_chain_are_held_against_each_other() {
 
     // A record that was written again, with new digests, is another record at the same position.
     let forged = written("oz-0", 4);
-    let (mut chain, _) = Chain::begin(forged[0].link.writer.clone(), at(0), &[], &key());
+    let (mut chain, _) = Chain::begin(forged[0].link.writer.clone(), timestamp(0), &[], &key());
     let other = (1..=5).map(|_| chain.append(record(77), &key()));
     let last = other.last().unwrap();
     evidence.object(&objects(&[last])[0]);
@@ -210,15 +210,15 @@ fn logs_of_replicas_that_were_not_given_are_not_missed() {
     let other = written("oz-1", 5);
     let mut head = other[5].head(&BOTH);
     head.writer.component = "oz-webhook".to_owned();
-    let writer = Writer::new("oz-operator", "oz-0", at(100), 2);
-    let (_, first) = Chain::begin(writer, at(100), &[head], &key());
+    let writer = Writer::new("oz-operator", "oz-0", timestamp(100), 2);
+    let (_, first) = Chain::begin(writer, timestamp(100), &[head], &key());
     assert!(judged(&lines(&[first]), None).is_whole());
 }
 
 #[test]
 fn a_clock_that_steps_back_makes_no_record_look_old_enough_to_be_gone() {
-    let writer = Writer::new("oz-operator", "oz-0", at(0), 1);
-    let (mut chain, first) = Chain::begin(writer, at(100), &[], &key());
+    let writer = Writer::new("oz-operator", "oz-0", timestamp(0), 1);
+    let (mut chain, first) = Chain::begin(writer, timestamp(100), &[], &key());
     let second = chain.append(record(1), &key());
     let third = chain.append(record(2), &key());
     assert_eq!(third.link.prev_time, Some(first.record.time));
@@ -237,7 +237,7 @@ fn late_record_has_time_of_predecessor_and_its_decision_time() {
         .map(|entry| entry.record.details.get(DECIDED_AT));
     let decided: Vec<_> = decided.collect();
     assert_eq!(decided[..2], [None, None]);
-    let late = at(10).round(Unit::Microsecond).unwrap();
+    let late = timestamp(10).round(Unit::Microsecond).unwrap();
     assert_eq!(decided[2], Some(&late.to_string()));
     // The record has the time of the preceding record, so it need not be signed again.
     let signed = entries.iter().map(|entry| entry.link.signature.is_some());
@@ -246,7 +246,7 @@ fn late_record_has_time_of_predecessor_and_its_decision_time() {
 
 #[test]
 fn record_of_the_same_instant_as_the_one_before_is_not_late() {
-    let time = at(0) + SignedDuration::from_nanos(700);
+    let time = timestamp(0) + SignedDuration::from_nanos(700);
     let writer = Writer::new("oz-operator", "oz-0", time, 1);
     let record = || {
         let mut record = record(1);
@@ -288,8 +288,8 @@ fn a_record_of_a_new_key_lets_the_old_pin_do_without_a_cluster() {
         record.detail("vouched", published.vouched.unwrap_or_default())
     };
     for (by, new, whole) in [(&key(), &next, true), (&stranger, &next, false)] {
-        let writer = Writer::new("oz-operator", "oz-0", at(0), 1);
-        let (mut chain, first) = Chain::begin(writer, at(0), &[], &key());
+        let writer = Writer::new("oz-operator", "oz-0", timestamp(0), 1);
+        let (mut chain, first) = Chain::begin(writer, timestamp(0), &[], &key());
         let entries = [
             first,
             chain.append(rotated(new, by), new),
@@ -373,21 +373,21 @@ fn lost_key_is_distinguished_from_forged_record() {
     assert_eq!(unknown.first, entries[0].record.time);
     // The public part of the key was kept.
     let found = judged(&entries, &[&kept, &key()]);
-    assert_eq!(found.verdict(false), Verdict::Whole);
+    assert_eq!(found.verdict(false), Verdict::Valid);
     assert_eq!(found.unknown_keys, []);
     // Other faults are reported as well.
     let mut altered = entries.clone();
     altered[3].record.message = "nothing happened".to_owned();
-    assert_eq!(judged(&altered, &[&kept]).verdict(false), Verdict::NotWhole);
+    assert_eq!(judged(&altered, &[&kept]).verdict(false), Verdict::Invalid);
     let fewer = [&entries[..3], &entries[4..]].concat();
-    assert_eq!(judged(&fewer, &[&key()]).verdict(false), Verdict::NotWhole);
+    assert_eq!(judged(&fewer, &[&key()]).verdict(false), Verdict::Invalid);
     // The signature names a known key.
     let mut forged = entries.clone();
     let signature = AuditKey::new(&[9; 32]).sign("x", b"y");
     let (_, signature) = signature.split_once(':').unwrap();
     forged[0].link.signature = Some(format!("{}:{signature}", key().id()));
     let forged = judged(&forged, &[&key()]);
-    assert_eq!(forged.verdict(false), Verdict::NotWhole);
+    assert_eq!(forged.verdict(false), Verdict::Invalid);
     assert!(
         faults(&forged)
             .iter()

@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::support::{at, record};
-use crate::{Action, Admitted, Decision, FloodCounter, Mode, Quota, Record, RequestRef};
+use super::support::{record, timestamp};
+use crate::{Action, Admitted, Decision, FloodCounter, Mode, Quota, Record, Repeated, RequestRef};
 
 fn denied(user: &str, number: i64, time: Timestamp) -> Record {
     let mut record = record(number);
@@ -69,15 +69,21 @@ fn counted(records: &[Record]) -> u64 {
 fn ten_thousand_refusals_in_a_minute_are_three_records_and_a_summary() {
     let mut written = Written::default();
     for number in 0..10_000 {
-        let time = at(0) + SignedDuration::from_millis(number * 6);
+        let time = timestamp(0) + SignedDuration::from_millis(number * 6);
         written.admit(denied("mallory", number, time));
     }
     let written = written.end();
     assert_eq!(written.len(), 4);
     let summary = written[3].repeated.as_ref().unwrap();
     assert_eq!((summary.count, summary.samples.len()), (9_997, 3));
-    assert_eq!(summary.first, at(0) + SignedDuration::from_millis(18));
-    assert_eq!(summary.last, at(0) + SignedDuration::from_millis(59_994));
+    assert_eq!(
+        summary.first,
+        timestamp(0) + SignedDuration::from_millis(18)
+    );
+    assert_eq!(
+        summary.last,
+        timestamp(0) + SignedDuration::from_millis(59_994)
+    );
     assert_eq!(written[3].user.as_ref().unwrap().user, "mallory");
 }
 
@@ -102,7 +108,7 @@ fn hours_of(grants: &[Record]) -> Vec<Record> {
     let mut written = Written::default();
     let sessions = 50 * 60 * minutes();
     for (number, grant) in (0..sessions).zip(grants.iter().cycle()) {
-        let time = at(0) + SignedDuration::from_millis(number * 20);
+        let time = timestamp(0) + SignedDuration::from_millis(number * 20);
         written.admit(Record {
             time,
             ..grant.clone()
@@ -115,7 +121,7 @@ fn hours_of(grants: &[Record]) -> Vec<Record> {
 
 /// Returns a session with its distinguishing fields only, since a day has millions of them.
 fn sparse(user: &str, pod: &str) -> Record {
-    let session = opened("sh", 1, at(0));
+    let session = opened("sh", 1, timestamp(0));
     let mut sparse = Record {
         action: session.action,
         decision: session.decision,
@@ -173,10 +179,10 @@ fn command_after_many_others_has_its_own_record_where_connections_are_enforced()
     for mode in [Mode::Enforcing, Mode::BreakGlass] {
         let mut written = Written::default();
         for number in 0..40 {
-            let time = at(0) + SignedDuration::from_millis(number * 10);
+            let time = timestamp(0) + SignedDuration::from_millis(number * 10);
             written.admit(opened_in(mode, &number.to_string(), number, time));
         }
-        let time = at(0) + SignedDuration::from_millis(400);
+        let time = timestamp(0) + SignedDuration::from_millis(400);
         written.admit(opened_in(mode, "rm -rf /data", 40, time));
         let last = written.records.last().unwrap();
         assert_eq!(last.details["commandDigest"], "rm -rf /data");
@@ -190,7 +196,7 @@ fn command_after_many_others_has_its_own_record_where_connections_are_enforced()
 fn equal_connections_each_have_their_record_where_they_are_enforced() {
     let mut written = Written::default();
     for number in 0..50 {
-        written.admit(opened_in(Mode::Enforcing, "sh", number, at(0)));
+        written.admit(opened_in(Mode::Enforcing, "sh", number, timestamp(0)));
     }
     let written = written.end();
     assert_eq!(written.len(), 50);
@@ -201,7 +207,7 @@ fn equal_connections_each_have_their_record_where_they_are_enforced() {
 fn connections_beyond_a_users_quota_are_exceeded_and_those_of_others_are_not() {
     let mut gate = FloodCounter::with_connections_per_minute(NonZeroU32::new(10));
     let mut admit = |user: &str, number: i64, mode: Mode| {
-        let mut record = opened_in(mode, "sh", number, at(0));
+        let mut record = opened_in(mode, "sh", number, timestamp(0));
         record.user.as_mut().unwrap().user = user.to_owned();
         if mode == Mode::BreakGlass {
             record.action = Action::BreakGlassOpened;
@@ -233,11 +239,11 @@ fn connections_beyond_a_users_quota_are_exceeded_and_those_of_others_are_not() {
 #[test]
 fn record_of_an_unproven_caller_is_never_counted_with_those_of_an_api_server() {
     let mut written = Written::default();
-    let forged = |number: i64| opened("sh", number, at(0)).of_unproven("10.0.0.7");
+    let forged = |number: i64| opened("sh", number, timestamp(0)).of_unproven("10.0.0.7");
     for number in 0..3 {
         written.admit(forged(number));
     }
-    written.admit(opened("sh", 3, at(0)));
+    written.admit(opened("sh", 3, timestamp(0)));
     let last = written.records.last().unwrap();
     assert_eq!(
         (last.id.as_str(), last.unproven_peer()),
@@ -245,7 +251,7 @@ fn record_of_an_unproven_caller_is_never_counted_with_those_of_an_api_server() {
     );
     // All different records, which are counted together, are marked as well.
     for number in 0..100 {
-        let other = opened(&number.to_string(), 10 + number, at(0));
+        let other = opened(&number.to_string(), 10 + number, timestamp(0));
         written.admit(other.of_unproven("10.0.0.7"));
     }
     let written = written.end();
@@ -258,7 +264,7 @@ fn record_of_an_unproven_caller_is_never_counted_with_those_of_an_api_server() {
 fn records_of_unproven_callers_have_a_quota_together_and_cost_the_named_user_none() {
     let mut gate = FloodCounter::with_connections_per_minute(NonZeroU32::new(10));
     let admitted = (0..1_000).map(|number| {
-        let forged = opened_in(Mode::Enforcing, "sh", number, at(0));
+        let forged = opened_in(Mode::Enforcing, "sh", number, timestamp(0));
         gate.admit(forged.of_unproven(&format!("10.0.0.{}", number % 9)))
     });
     let admitted: Vec<Admitted> = admitted.collect();
@@ -266,9 +272,9 @@ fn records_of_unproven_callers_have_a_quota_together_and_cost_the_named_user_non
     let exceeded = admitted.iter().filter(|one| **one == beyond).count();
     assert_eq!(exceeded, 700);
     // The quota applies to all statements, not only to connections.
-    let forged = denied("victor", 1, at(0)).of_unproven("10.0.0.7");
+    let forged = denied("victor", 1, timestamp(0)).of_unproven("10.0.0.7");
     assert_eq!(gate.admit(forged), beyond);
-    let session = opened_in(Mode::Enforcing, "sh", 1_001, at(0));
+    let session = opened_in(Mode::Enforcing, "sh", 1_001, timestamp(0));
     assert!(matches!(gate.admit(session), Admitted::Write(_)));
 }
 
@@ -277,7 +283,7 @@ fn sessions_that_all_differ_are_a_few_dozen_records_a_minute() {
     let mut written = Written::default();
     let many = 50 * 600;
     for number in 0..many {
-        let time = at(0) + SignedDuration::from_millis(number * 20);
+        let time = timestamp(0) + SignedDuration::from_millis(number * 20);
         written.admit(opened(&number.to_string(), number, time));
     }
     let written = written.end();
@@ -290,22 +296,22 @@ fn sessions_that_all_differ_are_a_few_dozen_records_a_minute() {
 fn a_session_that_is_counted_names_the_one_that_must_be_on_record_before_it() {
     let mut gate = FloodCounter::default();
     assert!(matches!(
-        gate.admit(opened("sh", 1, at(0))),
+        gate.admit(opened("sh", 1, timestamp(0))),
         Admitted::Write(_)
     ));
     let first = "session-1".to_owned();
     assert_eq!(
-        gate.admit(opened("sh", 2, at(1))),
+        gate.admit(opened("sh", 2, timestamp(1))),
         Admitted::Counted { first }
     );
     gate.lost("session-1");
     assert!(matches!(
-        gate.admit(opened("sh", 3, at(2))),
+        gate.admit(opened("sh", 3, timestamp(2))),
         Admitted::Write(_)
     ));
     let first = "session-3".to_owned();
     assert_eq!(
-        gate.admit(opened("sh", 4, at(3))),
+        gate.admit(opened("sh", 4, timestamp(3))),
         Admitted::Counted { first }
     );
 }
@@ -313,7 +319,7 @@ fn a_session_that_is_counted_names_the_one_that_must_be_on_record_before_it() {
 #[test]
 fn a_telling_refusal_is_not_hidden_behind_dull_ones() {
     let refused = |pod: &str, reason: &str, command: &str, number: i64| {
-        let mut record = denied("mallory", number, at(0)).detail("commandDigest", command);
+        let mut record = denied("mallory", number, timestamp(0)).detail("commandDigest", command);
         record.action = Action::SessionRefused;
         record.reason = reason.to_owned();
         record.pod.as_mut().unwrap().name = pod.to_owned();
@@ -356,9 +362,9 @@ fn a_telling_refusal_is_not_hidden_behind_dull_ones() {
 fn flood_of_one_user_does_not_suppress_another() {
     let mut gate = FloodCounter::default();
     for number in 0..100 {
-        gate.admit(denied("mallory", number, at(0)));
+        gate.admit(denied("mallory", number, timestamp(0)));
     }
-    let alice = gate.admit(denied("alice", 1, at(0)));
+    let alice = gate.admit(denied("alice", 1, timestamp(0)));
     assert!(matches!(alice, Admitted::Write(_)));
 }
 
@@ -369,7 +375,7 @@ fn many_names_take_no_more_memory_or_records_than_some() {
         .filter(|number| {
             let user = format!("user-{number}");
             matches!(
-                gate.admit(denied(&user, *number, at(0))),
+                gate.admit(denied(&user, *number, timestamp(0))),
                 Admitted::Write(_)
             )
         })
@@ -392,8 +398,66 @@ fn many_names_take_no_more_memory_or_records_than_some() {
 fn excess_sessions_of_distinct_requests_are_all_recorded() {
     let mut gate = FloodCounter::default();
     for number in 0..2_000 {
-        let mut session = opened("sh", number, at(0));
+        let mut session = opened("sh", number, timestamp(0));
         session.request.uid = number.to_string();
         assert!(matches!(gate.admit(session), Admitted::Write(_)));
     }
+}
+
+/// Returns a report of the proxy of a run about `count` connections to one host.
+fn egress(run: &str, host: &str, decision: Decision, count: u64, time: Timestamp) -> Record {
+    let (action, reason) = match decision {
+        Decision::Allow => (Action::EgressAllowed, "HostGranted"),
+        _ => (Action::EgressRefused, "HostNotGranted"),
+    };
+    let subject = format!("{run} {host} {time}");
+    let mut record = Record::about(time, action, decision, &subject, reason, host);
+    record.request.namespace = "team".to_owned();
+    record.request.uid = run.to_owned();
+    record.repeated = (count > 1).then(|| Repeated {
+        count,
+        first: time,
+        last: time,
+        samples: Vec::new(),
+    });
+    record.detail("destination", host)
+}
+
+/// The original creates an object of the cluster for each blocked connection (R13).
+#[test]
+fn first_connection_of_run_to_each_host_is_recorded_and_repeats_are_counted_per_minute() {
+    for decision in [Decision::Allow, Decision::Deny] {
+        let mut written = Written::default();
+        for second in 0..50 {
+            for run in ["run-1", "run-2"] {
+                for host in ["a.example.com", "b.example.com"] {
+                    written.admit(egress(run, host, decision, 10, timestamp(second)));
+                }
+            }
+        }
+        assert_eq!(written.records.len(), 4, "{decision:?}");
+        let records = written.end();
+        assert_eq!(records.len(), 8, "{decision:?}");
+        assert_eq!(counted(&records), 50 * 4 * 10);
+    }
+}
+
+#[test]
+fn run_with_many_destinations_does_not_use_up_the_records_of_another() {
+    let mut written = Written::default();
+    for number in 0..10_000 {
+        let host = format!("h{number}.example.com");
+        written.admit(egress("run-1", &host, Decision::Deny, 1, timestamp(0)));
+    }
+    let flooded = written.records.len();
+    assert!(flooded <= 32, "{flooded}");
+    written.admit(egress(
+        "run-2",
+        "a.example.com",
+        Decision::Deny,
+        1,
+        timestamp(1),
+    ));
+    assert_eq!(written.records.len(), flooded + 1);
+    assert_eq!(counted(&written.end()), 10_001);
 }

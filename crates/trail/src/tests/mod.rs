@@ -1,6 +1,7 @@
 mod bounds;
 mod chain;
 mod flood;
+mod former_names;
 mod redaction;
 mod shortening;
 mod support;

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::support::{at, forged, key, record};
+use super::support::{forged, key, record, timestamp};
 use crate::verify::{Evidence, Fault, Report, Terms, verify};
 use crate::{
     AuditKey, Chain, Checkpoint, Entry, Medium, PruneOrder, Record, Shortening, Trust, Writer,
@@ -12,8 +12,8 @@ use crate::{
 /// Returns a chain of `component` with a record a second; the last record declares that all records older than `before`
 /// are deleted.
 fn shortened_by(component: &str, before: Timestamp, key: &AuditKey) -> Vec<Entry> {
-    let writer = Writer::new(component, "oz-0", at(0), 1);
-    let (mut chain, first) = Chain::begin(writer, at(0), &[], key);
+    let writer = Writer::new(component, "oz-0", timestamp(0), 1);
+    let (mut chain, first) = Chain::begin(writer, timestamp(0), &[], key);
     let mut entries = vec![first];
     let mut append = |record: Record| entries.push(chain.append(record, key));
     for number in 1..=20 {
@@ -23,8 +23,8 @@ fn shortened_by(component: &str, before: Timestamp, key: &AuditKey) -> Vec<Entry
         before,
         by: "admin".to_owned(),
     };
-    let mut shortening = Shortening::Asked(order).record(at(20), before);
-    shortening.time = at(20) + SignedDuration::from_millis(1);
+    let mut shortening = Shortening::Asked(order).record(timestamp(20), before);
+    shortening.time = timestamp(20) + SignedDuration::from_millis(1);
     append(shortening);
     append(record(21));
     entries
@@ -54,7 +54,7 @@ fn without_before(mut entries: Vec<Entry>, before: Timestamp) -> Vec<Entry> {
 
 #[test]
 fn records_removed_by_shortening_are_noted_and_not_missing() {
-    let before = at(10);
+    let before = timestamp(10);
     let entries = shortened_by("oz-operator", before, &key());
     assert!(judged(entries.clone()).is_whole());
     let report = judged(without_before(entries, before));
@@ -64,7 +64,7 @@ fn records_removed_by_shortening_are_noted_and_not_missing() {
         .iter()
         .find(|note| note.starts_with("shortened at"));
     assert!(
-        note.unwrap().ends_with("are deleted, as admin asks"),
+        note.unwrap().ends_with("are deleted, as admin requests"),
         "{note:?}"
     );
     assert_eq!(report.chains[0].first, 11);
@@ -72,14 +72,14 @@ fn records_removed_by_shortening_are_noted_and_not_missing() {
 
 #[test]
 fn newer_record_is_missing_despite_shortening() {
-    let entries = shortened_by("oz-operator", at(10), &key());
-    let report = judged(without_before(entries, at(15)));
+    let entries = shortened_by("oz-operator", timestamp(10), &key());
+    let report = judged(without_before(entries, timestamp(15)));
     assert_eq!(report.problems[0].fault, Fault::Missing);
 }
 
 #[test]
 fn without_a_signature_or_by_another_hand_it_proves_nothing() {
-    let before = at(10);
+    let before = timestamp(10);
     let by_webhook = shortened_by("oz-webhook", before, &key());
     assert!(!judged(without_before(by_webhook, before)).is_whole());
     let stranger = AuditKey::new(&[9; 32]);
@@ -93,9 +93,9 @@ fn without_a_signature_or_by_another_hand_it_proves_nothing() {
 
 #[test]
 fn shortening_record_does_not_cover_later_records() {
-    let later = at(1_000);
+    let later = timestamp(1_000);
     let entries = shortened_by("oz-operator", later, &key());
-    assert!(!judged(without_before(entries, at(10))).is_whole());
+    assert!(!judged(without_before(entries, timestamp(10))).is_whole());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::{
 
 pub(super) const BOTH: [Medium; 2] = [Medium::Log, Medium::Objects];
 
-pub(super) fn at(seconds: i64) -> Timestamp {
+pub(super) fn timestamp(seconds: i64) -> Timestamp {
     Timestamp::constant(1_790_000_000 + seconds, 123_456_789)
 }
 
@@ -40,9 +40,9 @@ pub(super) fn record(number: i64) -> Record {
             uid: "pod-uid".to_owned(),
             container: None,
         }),
-        until: Some(at(number) + SignedDuration::from_mins(5)),
+        until: Some(timestamp(number) + SignedDuration::from_mins(5)),
         ..Record::about(
-            at(number),
+            timestamp(number),
             Action::AccessGranted,
             Decision::Allow,
             &format!("uid-{number}"),
@@ -60,11 +60,11 @@ pub(super) fn written(replica: &str, records: i64) -> Vec<Entry> {
 
 /// Writes a chain with a record at each of these milliseconds.
 pub(super) fn written_at(replica: &str, millis: impl IntoIterator<Item = i64>) -> Vec<Entry> {
-    let writer = Writer::new("oz-operator", replica, at(0), 1);
-    let (mut chain, first) = Chain::begin(writer, at(0), &[], &key());
+    let writer = Writer::new("oz-operator", replica, timestamp(0), 1);
+    let (mut chain, first) = Chain::begin(writer, timestamp(0), &[], &key());
     let mut entries = vec![first];
     for (number, millis) in (1..).zip(millis) {
-        let time = at(0) + SignedDuration::from_millis(millis);
+        let time = timestamp(0) + SignedDuration::from_millis(millis);
         let record = Record {
             time,
             ..record(number)

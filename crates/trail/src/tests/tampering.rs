@@ -4,8 +4,8 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::support::{
-    at, checkpoint, faults, forged, judged, judged_objects, key, lines, objects, record, terms,
-    written, written_at,
+    checkpoint, faults, forged, judged, judged_objects, key, lines, objects, record, terms,
+    timestamp, written, written_at,
 };
 use crate::verify::{Fault, Report, Terms};
 use crate::{Chain, Entry, Medium, Writer};
@@ -108,7 +108,7 @@ proptest! {
             prev = entry.link.digest.clone();
         }
         let report = judged(&lines(&forged), Some(&signed));
-        prop_assert_eq!(faults(&report), [(Fault::NotAsSigned, Some(31))]);
+        prop_assert_eq!(faults(&report), [(Fault::SignedDigestMismatch, Some(31))]);
     }
 
     #[test]
@@ -132,17 +132,17 @@ fn invented_chain_is_detected() {
     }
     assert_eq!(
         faults(&judged(&lines(&forged), None)),
-        [(Fault::Unborn, Some(1))]
+        [(Fault::ChainStartUnsigned, Some(1))]
     );
 }
 
 #[test]
 fn invented_chain_without_first_record_is_detected() {
     let kept = Terms {
-        objects_kept_since: Some(at(-1_000)),
+        objects_kept_since: Some(timestamp(-1_000)),
         ..terms()
     };
-    for long_ago in [None, Some(at(-1_000_000))] {
+    for long_ago in [None, Some(timestamp(-1_000_000))] {
         let mut prev = String::new();
         let mut chain = Vec::new();
         for entry in written("oz-9", 3).into_iter().skip(1) {
@@ -200,9 +200,9 @@ fn checkpoints_that_were_taken_away_or_put_back_are_found() {
     assert_eq!(judge(&entries, &[20]), []);
     // An attacker who removes checkpoints can remove events as well.
     for left in [&entries[..], &entries[..15]] {
-        assert_eq!(judge(left, &[]), [(Fault::Unclaimed, Some(1))]);
+        assert_eq!(judge(left, &[]), [(Fault::CheckpointMissing, Some(1))]);
     }
-    assert_eq!(judge(&entries, &[5]), [(Fault::Unclaimed, Some(7))]);
+    assert_eq!(judge(&entries, &[5]), [(Fault::CheckpointMissing, Some(7))]);
     // The last records of a process that still writes are not covered yet.
     assert_eq!(judge(&entries, &[15]), []);
     // Nor are the records after a long pause.
@@ -216,15 +216,15 @@ fn checkpoints_that_were_taken_away_or_put_back_are_found() {
 fn checkpoints_that_another_process_has_seen_do_not_vanish() {
     let old = written("oz-0", 5);
     let head = old[5].head(&[Medium::Objects]);
-    let writer = Writer::new("oz-operator", "oz-0", at(100), 2);
-    let (mut chain, first) = Chain::begin(writer, at(100), &[head], &key());
+    let writer = Writer::new("oz-operator", "oz-0", timestamp(100), 2);
+    let (mut chain, first) = Chain::begin(writer, timestamp(100), &[head], &key());
     let new = [first, chain.append(record(101), &key())];
     let all: Vec<_> = old.iter().chain(&new).cloned().collect();
     let report = judged_objects(&objects(&all), &[], &terms());
-    assert_eq!(faults(&report), [(Fault::Unclaimed, Some(6))]);
+    assert_eq!(faults(&report), [(Fault::CheckpointMissing, Some(6))]);
     // The chain is old: it may have been deleted since.
     let kept = Terms {
-        objects_kept_since: Some(at(50)),
+        objects_kept_since: Some(timestamp(50)),
         ..terms()
     };
     assert!(judged_objects(&objects(&new), &[], &kept).is_whole());

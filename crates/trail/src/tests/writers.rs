@@ -30,8 +30,8 @@ fn published() -> Vec<Published> {
 }
 
 fn chain(writer: &str, key: &AuditKey) -> Vec<Entry> {
-    let writer = Writer::new(writer, "oz-0", at(0), 1);
-    let (mut chain, first) = Chain::begin(writer, at(0), &[], key);
+    let writer = Writer::new(writer, "oz-0", timestamp(0), 1);
+    let (mut chain, first) = Chain::begin(writer, timestamp(0), &[], key);
     vec![first, chain.append(record(5), key)]
 }
 

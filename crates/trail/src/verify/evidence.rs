@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use oz_api::labels;
 use serde_json::Value;
 
 use super::super::checkpoint::Checkpoint;
@@ -80,7 +81,7 @@ impl Evidence {
             }
             // If more than half a line is missing, the chain has a gap.
             self.notes.push(format!(
-                "{place}: the line is no JSON; a killed process may leave half a line"
+                "{place}: the line is not JSON; a killed process may leave half a line"
             ));
             return true;
         };
@@ -111,12 +112,17 @@ impl Evidence {
             },
             line: None,
         };
-        let found = self.entry(place.clone(), Medium::Objects, object["spec"].clone());
-        let Some(entry) = found else { return };
-        let labels = |key: &str| object["metadata"]["labels"][key].as_str();
-        let wrong: Vec<String> = labels_of(&entry)
+        let entry = self.entry(place.clone(), Medium::Objects, object["spec"].clone());
+        let Some(entry) = entry else { return };
+        let found = |key: &str| object["metadata"]["labels"][key].as_str();
+        let mut expected = labels_of(&entry);
+        // The name that the digest covers, which may be a former name of the action.
+        if let Some(action) = object["spec"]["action"].as_str() {
+            expected.insert(labels::AUDIT_KIND.to_owned(), action.to_owned());
+        }
+        let wrong: Vec<String> = expected
             .into_iter()
-            .filter(|(key, value)| labels(key) != Some(value))
+            .filter(|(key, value)| found(key) != Some(value))
             .map(|(key, value)| format!("label {key} is not {value}"))
             .chain(
                 (Some(name_of(&entry).as_str()) != name)
@@ -142,7 +148,7 @@ impl Evidence {
         };
         match serde_json::from_str::<Value>(text) {
             Ok(value) => self.checkpoint_at(place, &value),
-            Err(_) => self.problem(place, "the checkpoint is no JSON"),
+            Err(_) => self.problem(place, "the checkpoint is not JSON"),
         }
     }
 
@@ -201,7 +207,7 @@ impl Evidence {
             });
         }
         if let (Some(before), Some(signature)) = (
-            Shortening::of(&entry.link.writer.component, record),
+            Shortening::cutoff(&entry.link.writer.component, record),
             &entry.link.signature,
         ) {
             self.shortened.push(Shortened {

@@ -87,7 +87,7 @@ pub enum Fault {
     /// The name or the labels of an object are not those of its record.
     Relabelled,
     /// The first record of a chain is not signed: no process of oz started the chain.
-    Unborn,
+    ChainStartUnsigned,
     /// A signature does not match the content that it signs.
     BadSignature,
     /// The signing key is neither pinned nor vouched for: it was lost, or belongs to a third party.
@@ -97,7 +97,7 @@ pub enum Fault {
     /// The end of a chain is missing.
     Truncated,
     /// A checkpoint is missing, or an older one is in its place.
-    Unclaimed,
+    CheckpointMissing,
     /// A record has no signature, but its writer would have signed it.
     Unsigned,
     /// A record exists twice.
@@ -109,7 +109,7 @@ pub enum Fault {
     /// A record does not link to the record before it.
     Unlinked,
     /// A record differs from the record that was signed.
-    NotAsSigned,
+    SignedDigestMismatch,
 }
 
 /// A fault and its location.
@@ -211,8 +211,8 @@ impl std::fmt::Display for UnprovenCaller {
         } = self;
         write!(
             formatter,
-            "{records} records are of unproven caller {peer}, from {first} to {last}: what they say may be forged \
-             unless {peer} is the address of an API server"
+            "{records} audit records are of unproven caller {peer}, from {first} to {last}: their \
+             content may be forged unless {peer} is the address of an API server"
         )
     }
 }
@@ -279,15 +279,15 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::Display)]
 pub enum Verdict {
     /// There are records, and no record is missing or changed.
-    Whole,
+    Valid,
     /// There is a fault.
-    NotWhole,
+    Invalid,
     /// The only faults are signatures by unknown keys. Without the public part of a key it is not decidable whether the
     /// key was lost or an attacker forged these records.
     Unchecked,
     /// There was no record to verify. This proves nothing: a trail that was removed as a whole, with its checkpoints,
     /// looks like one that never began.
-    Nothing,
+    Empty,
 }
 
 impl Report {
@@ -296,15 +296,15 @@ impl Report {
     pub fn verdict(&self, strict: bool) -> Verdict {
         let mut faults = self.problems.iter().map(|problem| problem.fault);
         if faults.any(|fault| fault != Fault::UnknownKey) {
-            Verdict::NotWhole
+            Verdict::Invalid
         } else if !self.is_whole() {
             Verdict::Unchecked
         } else if strict && self.unsigned() > 0 {
-            Verdict::NotWhole
+            Verdict::Invalid
         } else if self.records() == 0 {
-            Verdict::Nothing
+            Verdict::Empty
         } else {
-            Verdict::Whole
+            Verdict::Valid
         }
     }
 

@@ -106,7 +106,7 @@ impl Walk<'_> {
                 None if seq == 1 => {
                     let message = "the first record of a chain is signed, and this one is not: no \
                                    process of oz began this chain";
-                    self.fault(Fault::Unborn, seq, place, message.to_owned());
+                    self.fault(Fault::ChainStartUnsigned, seq, place, message.to_owned());
                 }
                 None => {}
             }
@@ -156,7 +156,12 @@ impl Walk<'_> {
                 && item.link.digest != head.digest
             {
                 let message = format!("{place} has the digest {}", head.digest);
-                faults.push((Fault::NotAsSigned, head.seq, item.place.clone(), message));
+                faults.push((
+                    Fault::SignedDigestMismatch,
+                    head.seq,
+                    item.place.clone(),
+                    message,
+                ));
             }
             if !head.media.contains(&medium) {
                 continue;
@@ -287,10 +292,10 @@ impl Walk<'_> {
         if let Some((&seq, first)) = after.next() {
             let last = after.map(|(_, item)| item.time).max();
             if last.is_some_and(|last| last.duration_since(first.time) > UNCLAIMED) {
-                let message = "no checkpoint covers it, nor what was written over a minute later: \
-                               checkpoints were taken away, or older ones put back";
+                let message = "no checkpoint covers it or the audit records of more than a minute \
+                               after it: checkpoints were removed, or replaced by older ones";
                 self.fault(
-                    Fault::Unclaimed,
+                    Fault::CheckpointMissing,
                     seq,
                     Some(&first.place),
                     message.to_owned(),
@@ -303,9 +308,14 @@ impl Walk<'_> {
         };
         let found = self.claims.iter().find(gone).filter(|_| self.no_checkpoint);
         if let Some((seq, place)) = found.map(|claim| (claim.head.seq, claim.place.clone())) {
-            let message = "a later process found a checkpoint of it in the cluster, and now there \
-                           is none of any process: they were taken away";
-            self.fault(Fault::Unclaimed, seq, Some(&place), message.to_owned());
+            let message = "a later process found a checkpoint of it in the cluster, and now no \
+                           process has one there: they were removed";
+            self.fault(
+                Fault::CheckpointMissing,
+                seq,
+                Some(&place),
+                message.to_owned(),
+            );
         }
     }
 

@@ -35,7 +35,7 @@ impl Question<'_> {
     /// Returns the denial for a request that does not exist: no object of this kind has the name.
     pub(super) fn missing(self, title: &str) -> Rejection {
         let name = &self.object.spec.access_request_ref.name;
-        let message = format!("there is no {title} {name} here; it may be over");
+        let message = format!("there is no {title} {name} here; it may have ended");
         forbidden("RequestMissing", "spec.accessRequestRef.name", &message)
     }
 
@@ -169,8 +169,8 @@ pub(super) fn stricter(candidate: &Candidate<'_>, why: &Stricter) -> Rejection {
     Rejection::forbidden(
         "PoliciesStricter",
         format!(
-            "the AccessPolicies of the cluster are stricter now than when {} {} was created: {why}; \
-             have it asked for again",
+            "the AccessPolicies of the cluster have become stricter since {} {} was created: \
+             {why}; have the requester create it again",
             candidate.kind, candidate.identity.name
         ),
     )

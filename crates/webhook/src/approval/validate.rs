@@ -129,8 +129,12 @@ impl ApprovalValidator {
             .iter()
             .find(|one| one.kind() == <&str>::from(kind));
         found.map(AsRef::as_ref).ok_or_else(|| {
-            let message = format!("a {kind} is not approved by anybody; name another kind");
-            forbidden("NoApprovalNeeded", "spec.accessRequestRef.kind", &message)
+            let message = format!("a {kind} has no approvals; name another kind");
+            forbidden(
+                "ApprovalNotRequired",
+                "spec.accessRequestRef.kind",
+                &message,
+            )
         })
     }
 
@@ -156,7 +160,7 @@ impl ApprovalValidator {
             Ok(()) => {
                 let about = &old.spec.access_request_ref;
                 let message = format!(
-                    "{user} withdrew their answer to {} {}",
+                    "{user} withdrew their approval or denial of {} {}",
                     about.kind, about.name
                 );
                 (Decision::End, "Withdrawn".to_owned(), message)
@@ -214,7 +218,8 @@ impl ApprovalValidator {
 fn elsewhere(object: &Answer, namespace: &str) -> Rejection {
     let kind = object.spec.access_request_ref.kind;
     let message = format!(
-        "a {kind} belongs to the whole cluster, and is answered in oz's namespace {namespace}; create the answer there"
+        "a {kind} is cluster-scoped, and its approvals are in oz's namespace {namespace}; create \
+            the approval there"
     );
     forbidden("NotInOzNamespace", "metadata.namespace", &message)
 }
@@ -224,7 +229,7 @@ fn unchanged(object: &Answer, old: &Answer) -> Result<Notes, Rejection> {
     bounded(&object.metadata, Some(&old.metadata), &REQUEST_METADATA)?;
     if object.spec != old.spec {
         let message =
-            "an answer is not changed: delete it while the request waits, and give another";
+            "an approval is immutable: delete it while the request is pending, and create another";
         return Err(immutable("spec", message));
     }
     same_requester(&old.metadata, &object.metadata)?;
@@ -234,12 +239,12 @@ fn unchanged(object: &Answer, old: &Answer) -> Result<Notes, Rejection> {
     };
     if about(object) != about(old) {
         let field = format!("metadata.labels[{}]", labels::REQUEST_UID);
-        let message = "the label by which answers to a request are found is oz's";
+        let message = "only oz writes the label that selects the approvals of a request";
         return Err(immutable(&field, message));
     }
     let owned = object.metadata.owner_references.as_deref();
     if owned.is_some_and(|owners| !owners.is_empty()) {
-        let message = "an answer has no owner, so that nothing deletes it with something else";
+        let message = "an approval has no owner, so that it is not deleted with another object";
         return Err(immutable("metadata.ownerReferences", message));
     }
     Ok(Notes::none())

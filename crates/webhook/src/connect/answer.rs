@@ -17,9 +17,9 @@ pub(super) fn too_many(refusal: Refusal) -> Rejection {
 /// Returns the error for a call that is no connection: the registration of the hook was changed.
 pub(super) fn not_a_connection(review: &Review<Value>) -> Rejection {
     Rejection::bad_request(
-        "NotAConnection",
+        "UnexpectedResource",
         format!(
-            "this hook is for connections to pods and what is changed in them, not for {} {}/{}; its \
+            "this hook serves connections to pods and changes in them, not {} {}/{}; its \
              registration was changed, and oz-webhook repairs it when it runs",
             review.operation,
             review.resource.resource,
@@ -42,6 +42,6 @@ pub(super) fn not_on_record(why: &str) -> Rejection {
     Rejection::new(
         503,
         "RecordFailed",
-        format!("oz: the session cannot be put on record ({why}); try again"),
+        format!("oz: failed to write the audit record of the session ({why}); try again"),
     )
 }

@@ -2,6 +2,7 @@
 //! and a user who can make it lag must gain no access by that: the hook reads, and does not cache,
 //! which pod has the name now and whether the grant still exists.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -9,9 +10,10 @@ use k8s_openapi::api::rbac::v1::Role;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::GetParams;
 use kube::core::{PartialObjectMeta, Request};
-use kube::{Client, Resource};
+use kube::{Api, Client, Resource};
+use oz_api::labels;
 use oz_core::access::grant::Grant;
-use oz_core::connect::{Attempt, Named, Refusal, Way, unconfirmed};
+use oz_core::connect::{Attempt, ConnectionKind, Named, Refusal, run_pod, unconfirmed};
 
 use super::Grants;
 
@@ -21,10 +23,14 @@ const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pod that has the name now.
 #[derive(Debug)]
 pub(super) enum PodNow {
-    /// No pod has it.
+    /// No pod has the name.
     Nothing,
-    /// The pod with this UID has it.
-    Pod(String),
+    /// The pod with this UID has the name.
+    Pod {
+        uid: String,
+        /// The containers that no user enters, if it is the pod of a harness run.
+        closed: Option<BTreeSet<String>>,
+    },
     /// The pod could not be read, for this reason.
     Unread(String),
 }
@@ -36,7 +42,7 @@ enum Unread {
     Request(#[from] kube::core::request::Error),
     #[error(transparent)]
     Call(kube::Error),
-    #[error("no answer within a second")]
+    #[error("no response within a second")]
     Late,
 }
 
@@ -44,21 +50,40 @@ impl PodNow {
     /// Reads the pod from the API server.
     pub(super) async fn ask(client: &Client, attempt: &Attempt<'_>) -> Self {
         // A service is no pod, even if it has the name of one.
-        if attempt.way == Way::ServiceProxy {
+        if attempt.way == ConnectionKind::ServiceProxy {
             return Self::Nothing;
         }
         let found = metadata::<Pod>(client, attempt.namespace, attempt.pod).await;
-        match found.map(|pod| pod.and_then(|metadata| metadata.uid)) {
-            Ok(Some(uid)) => Self::Pod(uid),
-            Ok(None) => Self::Nothing,
-            Err(why) => Self::Unread(why.to_string()),
+        let pod = match found {
+            Ok(pod) => pod,
+            Err(why) => return Self::Unread(why.to_string()),
+        };
+        let closed = match run_pod::is_of_run(pod.as_ref().and_then(labels::owner_kind)) {
+            true => Some(closed(client, attempt).await),
+            false => None,
+        };
+        match pod.and_then(|metadata| metadata.uid) {
+            Some(uid) => Self::Pod { uid, closed },
+            None => Self::Nothing,
+        }
+    }
+
+    /// Refuses a connection that no user opens, in each mode. A pod that could not be read is
+    /// taken for an ordinary one: outside of enforcing namespaces, connections do not depend on oz.
+    pub(super) fn permits(&self, attempt: &Attempt<'_>) -> Result<(), Box<Refusal>> {
+        match self {
+            Self::Pod {
+                closed: Some(closed),
+                ..
+            } => run_pod::permitted(attempt, closed),
+            Self::Pod { .. } | Self::Nothing | Self::Unread(_) => Ok(()),
         }
     }
 
     /// Returns the pod in the form that the rules require.
-    pub(super) fn named(&self) -> Named<'_> {
+    pub(super) fn as_named(&self) -> Named<'_> {
         match self {
-            Self::Pod(uid) => Named::Pod(uid),
+            Self::Pod { uid, .. } => Named::Pod(uid),
             Self::Nothing => Named::Nothing,
             Self::Unread(why) => Named::Unread(why),
         }
@@ -77,6 +102,13 @@ impl Grants {
         }
         Err(Box::new(unconfirmed(grant, Ok(now.is_some()))))
     }
+}
+
+/// Returns the containers of a run's pod that no user enters. Of a pod that cannot be read, they are all that may be.
+async fn closed(client: &Client, attempt: &Attempt<'_>) -> BTreeSet<String> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), attempt.namespace);
+    let pod = tokio::time::timeout(READ_TIMEOUT, pods.get(attempt.pod)).await;
+    run_pod::closed(pod.ok().and_then(Result::ok).as_ref())
 }
 
 /// Returns the name, UID, labels and annotations of an object; `None` if it does not exist.

@@ -45,7 +45,7 @@ impl EvaluationSlots {
     pub(super) async fn take(&self, namespace: &str) -> Option<EvaluationSlot> {
         // In this order: an evaluation that waits for its own namespace takes no slot from other
         // namespaces.
-        let of_namespace = self.of(namespace).acquire_owned().await.ok()?;
+        let of_namespace = self.get_or_create(namespace).acquire_owned().await.ok()?;
         let of_all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(EvaluationSlot {
             _of_namespace: of_namespace,
@@ -53,7 +53,7 @@ impl EvaluationSlots {
         })
     }
 
-    fn of(&self, namespace: &str) -> Arc<Semaphore> {
+    fn get_or_create(&self, namespace: &str) -> Arc<Semaphore> {
         let mut known = self.namespaces.lock();
         if known.len() >= MANY {
             // Waiting and running evaluations hold a reference.
@@ -135,7 +135,7 @@ mod tests {
         let slots = EvaluationSlots::default();
         let asked = slots.take("shop").now_or_never().flatten();
         for number in 0..2 * MANY {
-            slots.of(&format!("team-{number}"));
+            slots.get_or_create(&format!("team-{number}"));
         }
         assert!(slots.namespaces.lock().len() <= MANY);
         assert!(slots.take("shop").now_or_never().is_none());

@@ -15,7 +15,7 @@ use oz_core::access::grant::Grant;
 use oz_core::access::policy::situation::Active;
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
-use oz_core::connect::{Attempt, Past, Standing};
+use oz_core::connect::{Attempt, GrantState, Past};
 use oz_core::gate::GateAccount;
 use oz_core::gate::ticket::{EXTRA, Ticket};
 use oz_runtime::{Gate, Guarded, Retried, Runtime, Selection, Store, StoreEvent};
@@ -104,7 +104,7 @@ impl Grants {
     }
 
     /// Returns the grants in the namespace that bind this user.
-    pub(crate) fn of(&self, namespace: &str, user: &Requester) -> Vec<Standing> {
+    pub(crate) fn list_for_user(&self, namespace: &str, user: &Requester) -> Vec<GrantState> {
         let groups = user.groups.iter().map(|group| format!("Group:{group}"));
         let whom = std::iter::once(format!("User:{}", user.user)).chain(groups);
         let index = self.index.read();
@@ -117,7 +117,7 @@ impl Grants {
             .filter_map(|role| index.by_role.get(role).cloned())
             .collect();
         drop(index);
-        let standing = |grant: Arc<Grant>| Standing {
+        let standing = |grant: Arc<Grant>| GrantState {
             ended: self.is_ended(&grant),
             grant,
         };
@@ -139,7 +139,7 @@ impl Grants {
         live.map(|grant| Active::from(&**grant)).collect()
     }
 
-    /// Checks whether the request of the grant was deleted, or its status reports that it is over.
+    /// Checks whether the request of the grant was deleted, or has ended by its status.
     fn is_ended(&self, grant: &Grant) -> bool {
         let uid = &grant.request.uid;
         let over = |request: &Request<'_>| request.is_ending();
@@ -209,7 +209,7 @@ impl Grants {
             return None;
         };
         let ticket = Ticket::open(&self.keys, said, now)?;
-        let standings = self.of(namespace, user);
+        let standings = self.list_for_user(namespace, user);
         let mut grants = standings.iter().map(|standing| &standing.grant);
         grants
             .any(|grant| {
@@ -278,7 +278,7 @@ impl Grants {
     }
 
     #[cfg(test)]
-    pub(crate) async fn known(&self) {
+    pub(crate) async fn wait_until_ready(&self) {
         self.exec.ready().await;
     }
 }

@@ -22,7 +22,7 @@ use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
 use oz_core::connect::cut::{self, Cut};
 use oz_core::connect::ephemeral::AddedContainer;
-use oz_core::connect::{self, Attempt, Known, Refusal, Way};
+use oz_core::connect::{self, Attempt, ConnectionFacts, ConnectionKind, Refusal};
 use oz_trail::Mode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -82,7 +82,7 @@ impl Connections {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "oz_audit_unrecorded_sessions",
-            "Sessions that were opened and could not be put on record",
+            "Sessions that were opened and could not be recorded",
             self.unrecorded.clone(),
         );
     }
@@ -115,7 +115,7 @@ impl Mutate for Connect {
         let Some(way) = way(review) else {
             return Err(answer::not_a_connection(review));
         };
-        if way == Way::Image && report::images(review).is_empty() {
+        if way == ConnectionKind::Image && report::images(review).is_empty() {
             return Ok(Notes::none());
         }
         let options = if way.has_options() {
@@ -125,7 +125,7 @@ impl Mutate for Connect {
         };
         let added = report::added(review);
         let added = match added.as_slice() {
-            [one] if way == Way::EphemeralContainer => one.clone(),
+            [one] if way == ConnectionKind::EphemeralContainer => one.clone(),
             _ => AddedContainer::default(),
         };
         let container = options.container.as_deref().unwrap_or(&added.name);
@@ -144,7 +144,7 @@ impl Mutate for Connect {
             way,
             container: Some(container).filter(|name| !name.is_empty()),
             argv: match way {
-                Way::EphemeralContainer => &added.argv,
+                ConnectionKind::EphemeralContainer => &added.argv,
                 _ => &options.command,
             },
             tty: options.tty || added.tty,
@@ -152,8 +152,13 @@ impl Mutate for Connect {
             ticket: ticket.as_ref(),
         };
         let pod = PodNow::ask(&cx.client, &attempt).await;
-        let decided = match connect::understood(way, object) {
-            Err(refusal) if self.mode == Mode::Enforcing => Err(refusal),
+        let decided = match (pod.permits(&attempt), connect::understood(way, object)) {
+            (Err(refusal), _) => Err(refusal),
+            (_, Err(refusal)) if self.mode == Mode::Enforcing => Err(refusal),
+            // A proxy carries the request of one page each.
+            _ if self.mode == Mode::Observing && way == ConnectionKind::Proxy => {
+                return Ok(Notes::none());
+            }
             _ => self.decide(cx, &attempt, &pod).await,
         };
         let report = report::ConnectionReport {
@@ -180,8 +185,9 @@ impl Mutate for Connect {
 }
 
 /// Returns the way of the connection, if the hook handles it.
-fn way(review: &Review<Value>) -> Option<Way> {
-    let way = Way::of(&review.resource.resource, review.subresource.as_deref())?;
+fn way(review: &Review<Value>) -> Option<ConnectionKind> {
+    let way =
+        ConnectionKind::from_resource(&review.resource.resource, review.subresource.as_deref())?;
     let operation = if way.has_options() {
         Operation::Connect
     } else {
@@ -197,9 +203,12 @@ impl Connect {
         attempt: &Attempt<'_>,
         pod: &PodNow,
     ) -> Result<Allowed, Box<Refusal>> {
-        let standings = self.connections.grants.of(attempt.namespace, attempt.user);
-        let mut known = Known {
-            pod: pod.named(),
+        let standings = self
+            .connections
+            .grants
+            .list_for_user(attempt.namespace, attempt.user);
+        let mut known = ConnectionFacts {
+            pod: pod.as_named(),
             standings: &standings,
             past: None,
         };
@@ -253,7 +262,7 @@ impl Connect {
         if self.mode == Mode::Enforcing {
             self.locks.lets_use(grant, &attempt.person(), attempt.now)?;
             connect::unmangled(attempt.argv)?;
-            if let (Way::Exec | Way::EphemeralContainer, Some(policy)) =
+            if let (ConnectionKind::Exec | ConnectionKind::EphemeralContainer, Some(policy)) =
                 (attempt.way, &grant.sessions.command_policy)
             {
                 let container = grant.container(attempt.container);
@@ -270,7 +279,7 @@ impl Allowed {
     fn without_grant() -> Self {
         Self {
             grant: None,
-            cut: Cut::Not("no grant stands for it".to_owned()),
+            cut: Cut::Not("no grant permits it".to_owned()),
         }
     }
 }

@@ -53,7 +53,7 @@ impl Policies {
         match self.evaluate(attempt.namespace, policy, command).await {
             Ok(Value::Bool(true)) => Policed::Allowed,
             Ok(Value::Bool(false)) => Policed::Refused,
-            Ok(_) => Policed::Failed("it gives no true or false".to_owned()),
+            Ok(_) => Policed::Failed("the expression does not return true or false".to_owned()),
             Err(why) => Policed::Failed(why.to_string()),
         }
     }
@@ -90,7 +90,7 @@ impl Policies {
         let (asked, until) = (policy.to_owned(), Instant::now() + POLICY_TIMEOUT);
         let work = move |expressions: &Expressions| {
             let compile = |text: &str| Expression::compile(text, &COMMAND);
-            let expression = expressions.of(&asked, compile);
+            let expression = expressions.get_or_compile(&asked, compile);
             let expression = expression.as_ref().as_ref().map_err(Clone::clone)?;
             let variables = [
                 ("argv", command.argv.into()),
@@ -129,11 +129,11 @@ impl Policies {
 /// The reason why a policy gives no decision.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PolicyError {
-    #[error("it gave no answer in time, and is not asked for {BACKOFF:?}")]
+    #[error("the policy did not respond in time, and is not evaluated for {BACKOFF:?}")]
     BackedOff,
     #[error("other policies took longer than {POLICY_TIMEOUT:?}; try again")]
     Busy,
-    #[error("it must give true or false")]
+    #[error("must return true or false")]
     NotBoolean,
     #[error(transparent)]
     Late(#[from] Late),
@@ -145,11 +145,11 @@ pub(crate) enum PolicyError {
 /// The reason why an evaluation has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Late {
-    #[error("no thread for it: {0}")]
+    #[error("failed to start its thread: {0}")]
     NoThread(std::io::Error),
     #[error("its evaluation failed")]
     Failed,
-    #[error("no answer within {POLICY_TIMEOUT:?}")]
+    #[error("no response within {POLICY_TIMEOUT:?}")]
     Timeout,
 }
 
@@ -179,7 +179,7 @@ pub(crate) async fn apart<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use oz_api::Requester;
-    use oz_core::connect::Way;
+    use oz_core::connect::ConnectionKind;
 
     use super::*;
 
@@ -191,7 +191,7 @@ mod tests {
             user: &user,
             namespace: "shop",
             pod: "web",
-            way: Way::Exec,
+            way: ConnectionKind::Exec,
             container: None,
             argv: &argv,
             tty: true,

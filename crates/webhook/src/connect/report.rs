@@ -10,7 +10,7 @@ use oz_core::access::emergency::break_glass;
 use oz_core::access::grant::Grant;
 use oz_core::connect::cut::Cut;
 use oz_core::connect::ephemeral::{self, AddedContainer};
-use oz_core::connect::{Attempt, Refusal, Way, image};
+use oz_core::connect::{Attempt, ConnectionKind, Refusal, image};
 use oz_core::controller::Failure;
 use oz_runtime::{Event, EventType};
 use oz_trail::{Action, Decision, Mode, PodRef, Record, RequestRef};
@@ -112,7 +112,8 @@ impl ConnectionReport<'_> {
         let connections = &self.connect.connections;
         let (keys, window) = (&connections.keys, connections.review_window);
         break_glass::proven(keys, record.clone(), window).unwrap_or_else(|error| {
-            tracing::error!(%error, "what break-glass opened gets no review: its record is not sealed");
+            tracing::error!(%error, "a use of break-glass gets no review: its audit record is not \
+                sealed");
             record
         })
     }
@@ -184,13 +185,13 @@ impl ConnectionReport<'_> {
             Some(grant) => attempt.person_of(grant),
             None => attempt.person(),
         });
-        record.pod = (attempt.way != Way::ServiceProxy).then(|| {
+        record.pod = (attempt.way != ConnectionKind::ServiceProxy).then(|| {
             let mut pod = PodRef {
                 name: attempt.pod.to_owned(),
                 container: attempt.container.map(ToOwned::to_owned),
                 ..PodRef::default()
             };
-            if let Some(uid) = self.pod.named().uid() {
+            if let Some(uid) = self.pod.as_named().uid() {
                 uid.clone_into(&mut pod.uid);
             }
             pod
@@ -204,8 +205,8 @@ impl ConnectionReport<'_> {
             detail("gate", attempt.user.user.clone());
         }
         match attempt.way {
-            Way::ServiceProxy => drop(detail("service", attempt.pod.to_owned())),
-            Way::EphemeralContainer => {
+            ConnectionKind::ServiceProxy => drop(detail("service", attempt.pod.to_owned())),
+            ConnectionKind::EphemeralContainer => {
                 // A grant allows one; break-glass may add several at once, and the record names
                 // each.
                 let added = added(self.review);
@@ -226,7 +227,7 @@ impl ConnectionReport<'_> {
                     detail("commandDigest", encode::digest(&argv));
                 }
             }
-            Way::Image => drop(detail("images", image::summary(&images(self.review)))),
+            ConnectionKind::Image => drop(detail("images", image::summary(&images(self.review)))),
             _ => {}
         }
         if !attempt.argv.is_empty() {
@@ -264,7 +265,7 @@ impl ConnectionReport<'_> {
 
     fn publish(&self, reason: &str, type_: EventType, note: String) {
         // An event requires the UID of a pod.
-        let Some(uid) = self.pod.named().uid() else {
+        let Some(uid) = self.pod.as_named().uid() else {
             return;
         };
         let regarding = ObjectReference {

@@ -49,7 +49,8 @@ pub(super) async fn may_get(
         .map(|one| format!("get {} {} ({})", one.kind, one.name, one.field))
         .collect();
     let message = format!(
-        "{} may not {} in namespace {namespace}, which would be read for them; have somebody write it who may",
+        "{} may not {} in namespace {namespace}, and oz would read this for the author; have a \
+            user with these rights create or change it",
         user.username,
         all.join(", ")
     );
@@ -74,7 +75,8 @@ pub(super) async fn may_do(
         return Ok(());
     }
     let message = format!(
-        "{} may not {words}, which runs of this template would do; have somebody write it who may",
+        "{} may not {words}, and runs of this template would do that; have a user with these \
+            rights create or change it",
         user.username
     );
     Err(Rejection::forbidden("MissingPermission", message))

@@ -13,6 +13,7 @@ use super::stamp::{Stamped, Stamper};
 use super::validate::{Installation, Validator};
 use crate::hooks::{Grounds, not_by_those_who_end_access};
 use crate::lock::Locks;
+use crate::stamp_authors::{AuthorStamper, Authored};
 use crate::watched::Watched;
 
 /// Returns the hooks of harness runs, if harness runs are served. Templates, policies and
@@ -24,6 +25,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Vec<Hook
     let mut all = Vec::new();
     for_each_kind!(runs K => { all.push(stamp::<K>(grounds)) });
     for_each_kind!(workspaces K => { all.push(stamp::<K>(grounds)) });
+    for_each_kind!(run_policies K => { all.push(stamp_authors::<K>(grounds)) });
     all.push(run(grounds, feeds, locks));
     for_each_kind!(workspaces K => { all.push(checked::<K>(grounds)) });
     for_each_kind!(run_policies K => { all.push(checked::<K>(grounds)) });
@@ -40,6 +42,23 @@ fn stamp<K: Stamped>(grounds: &Grounds) -> Hook {
         .namespaces(NamespaceScope::All)
         .reinvoke(true)
         .side_effects(SideEffects::None)
+        .path(&path::<K>("mutate"))
+        .webhook_name(&format!("m{}.kb.io", K::NAME))
+}
+
+/// Returns the hook that stamps each change of an object. It is not called for the operator, which
+/// writes only the status, and for the garbage collector, which changes no spec.
+fn stamp_authors<K: Authored + Reviewed>(grounds: &Grounds) -> Hook {
+    let handler = AuthorStamper::<K>::new(grounds.keys.clone());
+    Hook::mutating(&format!("stamp-{}", K::NAME), handler)
+        .on([Operation::Create, Operation::Update])
+        .namespaces(NamespaceScope::All)
+        .reinvoke(true)
+        .side_effects(SideEffects::None)
+        .when(
+            "not-an-update-by-those-who-end-access",
+            &not_by_those_who_end_access(grounds),
+        )
         .path(&path::<K>("mutate"))
         .webhook_name(&format!("m{}.kb.io", K::NAME))
 }
@@ -78,7 +97,7 @@ fn installation(grounds: &Grounds) -> Installation {
 /// Configures a hook so that it checks neither deletions, which end runs, nor the updates of the
 /// components that end runs while the webhook is down.
 fn validating<K: Reviewed>(grounds: &Grounds, hook: Hook) -> Hook {
-    let status = ResourceRule::of::<K>().subresource("status");
+    let status = ResourceRule::from_type::<K>().subresource("status");
     hook.also(status.on([Operation::Update]))
         .namespaces(NamespaceScope::All)
         .side_effects(SideEffects::NoneOnDryRun)

@@ -30,7 +30,7 @@ pub(super) trait Checked: Reviewed {
 
     /// Returns the objects that it names and that its author must be able to get, without those
     /// that `old` gave to at least as many already.
-    fn named(&self, old: Option<&Self>) -> Vec<Named>;
+    fn references(&self, old: Option<&Self>) -> Vec<Named>;
 
     /// Returns the further right that its author must have, with its description, since oz acts on
     /// the author's behalf.
@@ -50,7 +50,7 @@ impl Checked for HarnessTemplate {
         template(TemplateKind::HarnessTemplate, &self.spec)
     }
 
-    fn named(&self, _: Option<&Self>) -> Vec<Named> {
+    fn references(&self, _: Option<&Self>) -> Vec<Named> {
         Vec::new()
     }
 
@@ -75,7 +75,7 @@ impl Checked for ClusterHarnessTemplate {
         template(TemplateKind::ClusterHarnessTemplate, &self.spec.0)
     }
 
-    fn named(&self, _: Option<&Self>) -> Vec<Named> {
+    fn references(&self, _: Option<&Self>) -> Vec<Named> {
         Vec::new()
     }
 
@@ -102,7 +102,7 @@ impl Checked for Workspace {
 
     /// Returns nothing for an update: a seed never changes, and its objects were checked at the
     /// creation.
-    fn named(&self, old: Option<&Self>) -> Vec<Named> {
+    fn references(&self, old: Option<&Self>) -> Vec<Named> {
         match old {
             Some(_) => Vec::new(),
             None => admission::of_workspace(self),
@@ -123,7 +123,7 @@ impl Checked for BrokerPolicy {
 
     /// Returns the objects of unchanged grants too if the policy names templates that it did not
     /// name before.
-    fn named(&self, old: Option<&Self>) -> Vec<Named> {
+    fn references(&self, old: Option<&Self>) -> Vec<Named> {
         let mut all = admission::of_policy(self);
         let Some(old) = old else { return all };
         let templates = &old.spec.applies_to_templates;

@@ -57,19 +57,19 @@ struct Found {
 /// The reason why the template of a run is unavailable.
 #[derive(Debug, thiserror::Error)]
 enum Unavailable {
-    /// Its name is invalid.
+    /// The name of the template is invalid.
     #[error("the name of the template is invalid")]
     Misnamed,
     /// It does not exist.
     #[error("template {template} does not exist; the run waits a minute for it")]
     Missing {
-        /// Its name.
+        /// The name of the template.
         template: String,
     },
     /// It cannot be resolved.
     #[error("template {template}: {why}")]
     Unresolved {
-        /// Its name.
+        /// The name of the template.
         template: String,
         /// The reason.
         why: Unresolved,
@@ -153,7 +153,7 @@ impl RunValidator {
         };
         let policies = self.policies(namespace).await?;
         let name = &run.spec.template_ref.name;
-        let matching = Matching::of(policies.iter().map(|policy| &**policy), name);
+        let matching = Matching::from_policies(policies.iter().map(|policy| &**policy), name);
         if let Ok(found) = &found {
             let workspace = self.workspace(namespace, run).await?;
             let resolved = &found.resolved;
@@ -259,6 +259,6 @@ fn granted(
         Shortfall::Expired { .. } => "DiscoveryExpired",
         Shortfall::Lacking { .. } => "NotGranted",
     };
-    let violation = Violation::of("spec.templateRef", shortfall.to_string());
+    let violation = Violation::new("spec.templateRef", shortfall.to_string());
     Err(forbidden(reason, &violation.field, &violation.message))
 }

@@ -63,7 +63,7 @@ impl<K: Checked> Validator<K> {
         if let Some((right, words)) = object.does() {
             may_do(&cx.client, &review.user, right, &words).await?;
         }
-        let named = object.named(review.old.as_ref());
+        let named = object.references(review.old.as_ref());
         if named.is_empty() {
             return Ok(());
         }
@@ -79,7 +79,7 @@ impl<K: Checked> Validate for Validator<K> {
             return Ok(Notes::none());
         };
         if review.subresource.as_deref() == Some("status") {
-            let next = "change the spec, and the status follows";
+            let next = "change the spec; oz updates the status";
             return status_is_the_operators(review, &self.installation.operator, next);
         }
         // An object that is being deleted is not checked.

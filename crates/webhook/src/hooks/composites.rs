@@ -1,5 +1,6 @@
 //! The registration of the hooks of CompositeControllers and RegoControllers, and of their parents.
 
+use kube::core::DynamicObject;
 use oz_admission::{
     FailurePolicy, Hook, ManagerBuilder, NamespaceScope, Operation, ResourceRule, Rules, Selection,
     SideEffects,
@@ -10,7 +11,7 @@ use oz_core::for_each_kind;
 use super::{GARBAGE_COLLECTOR, Grounds, quoted};
 use crate::guard_composite::CompositeGuard;
 use crate::observe_policy::PolicyObserver;
-use crate::stamp_parent::ParentStamper;
+use crate::stamp_authors::AuthorStamper;
 
 /// Returns the hooks for declarations, if composites run.
 pub(super) fn guards(grounds: &Grounds) -> Vec<Hook> {
@@ -78,15 +79,19 @@ fn asks_authors<S: Source>(declaration: &S) -> Vec<ResourceRule> {
 pub(super) fn stamps(grounds: &Grounds) -> impl Iterator<Item = Hook> {
     grounds.parents.iter().map(|(declared, rules)| {
         let name = format!("stamp-parents-{declared}");
-        Hook::mutating_on(&name, None, ParentStamper::new(grounds.keys.clone()))
-            .rules_from(rules)
-            .on([Operation::Create, Operation::Update])
-            .failure(FailurePolicy::Ignore)
-            .namespaces(NamespaceScope::All)
-            .reinvoke(true)
-            .side_effects(SideEffects::None)
-            .path(&format!("/{name}"))
-            .webhook_name(&format!("{name}.kb.io"))
+        Hook::mutating_on(
+            &name,
+            None,
+            AuthorStamper::<DynamicObject>::new(grounds.keys.clone()),
+        )
+        .rules_from(rules)
+        .on([Operation::Create, Operation::Update])
+        .failure(FailurePolicy::Ignore)
+        .namespaces(NamespaceScope::All)
+        .reinvoke(true)
+        .side_effects(SideEffects::None)
+        .path(&format!("/{name}"))
+        .webhook_name(&format!("{name}.kb.io"))
     })
 }
 

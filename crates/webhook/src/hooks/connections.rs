@@ -4,14 +4,14 @@
 use oz_admission::{Operation, ResourceRule};
 
 /// Returns the rule for connections. A proxy carries the request of one page each, and is checked
-/// only where it requires a grant.
-pub(super) fn streams(enforced: bool) -> ResourceRule {
+/// only where it requires a grant, or where there may be pods of harness runs.
+pub(super) fn streams(with_proxy: bool) -> ResourceRule {
     let streams = ResourceRule::new("", "v1", "pods")
         .subresource("exec")
         .subresource("attach")
         .subresource("portforward")
         .on([Operation::Connect]);
-    if enforced {
+    if with_proxy {
         streams.subresource("proxy")
     } else {
         streams

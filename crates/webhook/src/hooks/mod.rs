@@ -314,7 +314,7 @@ fn note_author<T: AccessTemplate>(grounds: &Grounds) -> Hook {
 /// components that end access while the webhook is down.
 pub(crate) fn validating<K: Kind>(grounds: &Grounds, hook: Hook) -> Hook {
     hook.also(
-        ResourceRule::of::<K>()
+        ResourceRule::from_type::<K>()
             .subresource("status")
             .on([Operation::Update]),
     )
@@ -340,7 +340,8 @@ pub(crate) fn not_by_those_who_end_access(grounds: &Grounds) -> String {
 }
 
 /// Returns one of three registrations of the hook for connections. In observing namespaces, it only
-/// records connections and must not block them. In enforcing namespaces, no connection is possible
+/// records connections and must not block them, except those to the credentials of harness runs. In
+/// enforcing namespaces, no connection is possible
 /// without it, except by break-glass groups, and it records their connections. Nodes, the system's
 /// controllers and the operator do not call it.
 fn connection(grounds: &Grounds, locks: &Locks, mode: Mode) -> Hook {
@@ -362,7 +363,7 @@ fn connection(grounds: &Grounds, locks: &Locks, mode: Mode) -> Hook {
     };
     let hook = Hook::mutating_on(
         &format!("observe-{name}"),
-        connections::streams(enforced),
+        connections::streams(enforced || grounds.harness),
         handler,
     );
     let hook = connections::changed(enforced)
@@ -443,7 +444,7 @@ fn guard_namespace(grounds: &Grounds) -> Hook {
              {object}.metadata.labels[{label}] == 'true'"
         )
     };
-    let others = ResourceRule::of::<Namespace>()
+    let others = ResourceRule::from_type::<Namespace>()
         .subresource("status")
         .subresource("finalize")
         .on([Operation::Update]);

@@ -98,7 +98,7 @@ fn changed(cx: &Cx, lock: &AccessLock, old: &AccessLock) -> Result<(), Rejection
         ..lock.spec.clone()
     };
     if but_for_until(lock) != but_for_until(old) {
-        let message = "only until can be changed: make another lock, then remove this one";
+        let message = "only until can be changed: create another lock, then delete this one";
         return Err(immutable("spec", message));
     }
     // A lock that was stored without this hook stays as it is, and can be ended.
@@ -130,8 +130,8 @@ fn warnings(spec: &AccessLockSpec) -> Notes {
             return notes;
         }
         notes.warn(format!(
-            "{name} has letters that are not ASCII: the lock is about exactly that name, and about none that looks \
-             like it ({})",
+            "{name} has letters that are not ASCII: the lock matches exactly that name, and no \
+             name that looks alike ({})",
             escaped(name)
         ))
     })
@@ -157,12 +157,16 @@ fn record_of(
         Done::Made(lock) => (
             Action::AccessLocked,
             lock,
-            (Decision::Allow, "Made", "locked"),
+            (Decision::Allow, "Created", "locked"),
         ),
         Done::Changed(lock, _) => (
             Action::AccessLocked,
             lock,
-            (Decision::Allow, "Changed", "changed until when is locked:"),
+            (
+                Decision::Allow,
+                "Changed",
+                "the expiry of the lock was changed:",
+            ),
         ),
         Done::Removed(old) => (
             Action::AccessUnlocked,

@@ -103,7 +103,7 @@ impl Judges {
             when: template.and_then(policy::condition),
             template: template.map(policy::seen),
         };
-        let situation = || Situation::of(cx.now, requester, &view, template);
+        let situation = || Situation::from_request(cx.now, requester, &view, template);
         self.come_to(cx, user, about, situation).await
     }
 
@@ -161,7 +161,7 @@ impl Judges {
         let when = self.condition(namespace, &case).await;
         let slot = timeout(SLOT_TIMEOUT, Arc::clone(&self.slots).acquire_owned()).await;
         let Ok(Ok(slot)) = slot else {
-            return case.failed(when, "too many requests are judged at once; try again");
+            return case.failed(when, "too many requests are evaluated at once; try again");
         };
         let (mine, asked, until) = (case.clone(), when.clone(), Instant::now() + POLICY_TIMEOUT);
         let work = move |expressions: &Expressions| mine.judge(asked, expressions, until);

@@ -36,7 +36,7 @@ impl Validate for PolicyValidator {
             return Ok(Notes::none());
         };
         if review.subresource.as_deref() == Some("status") {
-            let next = "change the spec, and the status follows";
+            let next = "change the spec; oz updates the status";
             return status_is_the_operators(review, &self.operator, next);
         }
         let old = review.old.as_ref().map(|old| old.meta());
@@ -83,13 +83,13 @@ impl PolicyValidator {
         let compiled = apart((), Expressions::default(), work).await;
         let compiled = compiled.unwrap_or_else(|late| Err(("spec.match", late.to_string())));
         if let Err((field, why)) = compiled {
-            let violation = Violation::of(field, format!("cannot be evaluated: {why}"));
+            let violation = Violation::new(field, format!("cannot be evaluated: {why}"));
             return Err(invalid(AccessPolicy::title(), &[violation]));
         }
         if review.operation == Operation::Create && self.judges.count().await? >= MAX_POLICIES {
             let message = format!(
-                "there are {MAX_POLICIES} AccessPolicies, which is as many as are asked; delete one, or say \
-                 this in one that there is"
+                "there are {MAX_POLICIES} AccessPolicies, which is the maximum; delete one, or add \
+                 the rule to an existing one"
             );
             return Err(Rejection::forbidden("TooManyPolicies", message));
         }

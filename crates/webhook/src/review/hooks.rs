@@ -33,7 +33,7 @@ pub(crate) fn hooks(grounds: &Grounds) -> [Hook; 2] {
     let validate = Hook::validating(&format!("validate-{kind}"), validator)
         .on([Operation::Create, Operation::Update, Operation::Delete])
         .also(
-            ResourceRule::of::<AccessReview>()
+            ResourceRule::from_type::<AccessReview>()
                 .subresource("status")
                 .on([Operation::Update]),
         )

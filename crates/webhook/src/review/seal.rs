@@ -2,7 +2,7 @@
 
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_api::AccessReview;
-use oz_core::access::emergency::review::{self, Standing};
+use oz_core::access::emergency::review::{self, ReviewState};
 use oz_core::access::seal::Keys;
 
 use crate::stamp::requester;
@@ -32,7 +32,7 @@ impl Mutate for Sealer {
         if !written || is_nameless || review.user.username.is_empty() {
             return Ok(Notes::none());
         }
-        let standing = Standing {
+        let standing = ReviewState {
             by: Some(requester(&review.user)),
             at: Some(cx.now),
         };

@@ -28,7 +28,7 @@ impl Validate for ReviewValidator {
 
     async fn validate(&self, cx: &Cx, review: &Review<AccessReview>) -> Result<Notes, Rejection> {
         if review.subresource.as_deref() == Some("status") {
-            let next = "write what you found into spec.finding and spec.reason";
+            let next = "write the finding into spec.finding and spec.reason";
             return status_is_the_operators(review, &self.operator, next);
         }
         let (about, judged) = match (review.operation, &review.object, &review.old) {
@@ -64,9 +64,9 @@ impl ReviewValidator {
         Rejection::forbidden(
             "ReviewReserved",
             format!(
-                "reviews are opened by oz's operator alone ({}), one for each emergency; `ozctl reviews` lists \
-                 those that wait for you, and an attestation has nothing but spec.attestation \
-                 (`ozctl audit attest`)",
+                "only oz's operator ({}) creates reviews, one for each emergency; `ozctl reviews` \
+                 lists those that you can write, and an attestation must have spec.attestation \
+                 alone (`ozctl audit attest`)",
                 self.operator
             ),
         )
@@ -88,8 +88,7 @@ impl ReviewValidator {
             return Err(Rejection::forbidden(
                 "AttestedByAccount",
                 format!(
-                    "{} is a service account: an attestation is a person's judgement; have somebody attest who \
-                     is one",
+                    "{} is a service account: an attestation requires a person; have a user attest",
                     person.user
                 ),
             ));
@@ -127,8 +126,8 @@ impl ReviewValidator {
         if sealed.as_ref() == Some(person) {
             return Ok(());
         }
-        let message = "what was written is not sealed with who wrote it: oz's admission webhook was not in its \
-                       path, or something changed it since; write it again";
+        let message = "the review has no valid seal with its author: oz's admission webhook was \
+                       not called, or the review was changed since; write it again";
         Err(Rejection::forbidden("ReviewForged", message.to_owned()))
     }
 }
@@ -144,7 +143,7 @@ fn unchanged(object: &AccessReview, old: &AccessReview) -> Result<(), Rejection>
     for key in [labels::REVIEW, labels::REVIEWED_BY] {
         if annotation(object, key) != annotation(old, key) {
             let field = format!("metadata.annotations[{key}]");
-            return Err(immutable(&field, "the seal on a review is oz's"));
+            return Err(immutable(&field, "only oz writes the seal of a review"));
         }
     }
     Ok(())
@@ -161,7 +160,7 @@ fn belongs(object: &AccessReview, old: &AccessReview) -> Result<(), Rejection> {
         let field = format!("metadata.labels[{}]", labels::REQUEST_UID);
         return Err(immutable(
             &field,
-            "the label by which reviews are found is oz's",
+            "only oz writes the label that selects reviews",
         ));
     }
     unowned(object)
@@ -170,7 +169,7 @@ fn belongs(object: &AccessReview, old: &AccessReview) -> Result<(), Rejection> {
 fn unowned(object: &AccessReview) -> Result<(), Rejection> {
     let owned = object.metadata.owner_references.as_deref();
     if owned.is_some_and(|owners| !owners.is_empty()) {
-        let message = "a review has no owner, so that nothing deletes it with something else";
+        let message = "a review has no owner, so that it is not deleted with another object";
         return Err(immutable("metadata.ownerReferences", message));
     }
     Ok(())
@@ -179,19 +178,19 @@ fn unowned(object: &AccessReview) -> Result<(), Rejection> {
 fn kept(old: &AccessReview) -> Rejection {
     let name = match Name::from_metadata(&old.metadata) {
         Ok(name) => name,
-        Err(error) => return forbidden("ReviewKept", "metadata.name", &error.to_string()),
+        Err(error) => return forbidden("ReviewRetained", "metadata.name", &error.to_string()),
     };
     let message = match old.spec.is_written() {
         false => format!(
-            "review {name} is open, and nobody deletes one: have one of its reviewers write what they find \
-             (`ozctl review {name} --finding …`)"
+            "review {name} is open, and an open review cannot be deleted: have a reviewer write \
+             the finding (`ozctl review {name} --finding …`)"
         ),
         true => format!(
-            "review {name} is kept as long as the records of its time are (audit.retention), \
-             and goes then"
+            "review {name} is kept as long as the audit records of its time (audit.retention), and \
+             is deleted then"
         ),
     };
-    forbidden("ReviewKept", "metadata.name", &message)
+    forbidden("ReviewRetained", "metadata.name", &message)
 }
 
 /// Returns the audit record of a finding or an attestation.
@@ -206,7 +205,7 @@ fn given(cx: &Cx, review: &Review<AccessReview>, object: &AccessReview) -> Recor
         return with_review(record, review, object);
     };
     let message = format!(
-        "{user} attested who could get in: {} to be kept, {} to be removed",
+        "{user} attested the entitlements: {} to be kept, {} to be removed",
         attestation.kept, attestation.removed
     );
     let action = Action::EntitlementsAttested;

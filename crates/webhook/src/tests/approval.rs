@@ -139,7 +139,7 @@ fn attempts() -> Vec<Row> {
             &["security"],
             "/spec/approval",
             true.into(),
-            Some("OwnRequest"),
+            Some("SelfApproval"),
         ),
         (
             "bob",
@@ -207,7 +207,7 @@ async fn an_answer_comes_before_the_time_is_over_and_while_the_request_waits() {
     for (request, refusal) in [
         (waiting(minutes - second), None),
         (waiting(minutes), Some("ApprovalTimedOut")),
-        (active, Some("NotWaiting")),
+        (active, Some("NotPending")),
     ] {
         let webhook = webhook(&request, &template, Vec::new());
         let object = answer(&request, &template, true);
@@ -229,7 +229,7 @@ async fn second_decision_of_same_approver_is_refused() {
     let again = webhook
         .create(&Attempt::create("bob", &[], second.clone()))
         .await;
-    assert_eq!(again.refusal(), Some("AnsweredAlready"), "{again:?}");
+    assert_eq!(again.refusal(), Some("AlreadyDecided"), "{again:?}");
     let other = webhook
         .create(&Attempt::create("erin", &["security"], second))
         .await;
@@ -241,7 +241,7 @@ async fn approval_without_template_or_rules_is_refused() {
     let with_rules = template();
     let request = waiting(SignedDuration::from_mins(5));
     for (others, refusal) in [
-        (vec![exec_template("shell")], "NoApprovalNeeded"),
+        (vec![exec_template("shell")], "ApprovalNotRequired"),
         (Vec::new(), "TemplateMissing"),
     ] {
         let known = std::iter::once(request.clone()).chain(others);
@@ -339,8 +339,8 @@ async fn approval_is_withdrawn_by_its_author_while_request_is_pending() {
     active["status"] = json!({ "phase": "Active", "ready": true });
     for (request, user, refusal) in [
         (&pending, "bob", None),
-        (&pending, "erin", Some("NotYours")),
-        (&active, "bob", Some("NotWaiting")),
+        (&pending, "erin", Some("NotAuthor")),
+        (&active, "bob", Some("NotPending")),
     ] {
         let webhook = webhook(request, &template, Vec::new());
         let given = Attempt::create("bob", &[], answer(&pending, &template, true));

@@ -151,7 +151,7 @@ async fn binding_that_is_not_permitted_is_refused_with_field() {
         (
             with(binding(), "/metadata/namespace", "oz-system"),
             &[],
-            "OwnNamespace",
+            "ReservedNamespace",
             "metadata.namespace",
         ),
     ] {

@@ -143,7 +143,7 @@ async fn requester_is_warned_of_shorter_duration_and_policies_are_recorded() {
     let answer = webhook.create(&bob(binding("TransientRoleBinding"))).await;
     assert_eq!(answer.refusal(), None, "{answer:?}");
     assert!(
-        answer.warnings[0].contains("it will last 10m0s"),
+        answer.warnings[0].contains("the window will be 10m0s"),
         "{:?}",
         answer.warnings
     );
@@ -160,7 +160,7 @@ async fn a_published_kind_is_no_way_around_policies() {
     for (then, refusal) in [
         (deny(), Some("PolicyDenied")),
         // It cannot wait for approvals.
-        (security(), Some("CannotBeApproved")),
+        (security(), Some("NotApprovable")),
         (json!({ "maxDuration": "10m" }), None),
     ] {
         let webhook = webhook(vec![policy("one", "true", then)]);
@@ -207,7 +207,7 @@ async fn approvers_of_binding_follow_sealed_judgement() {
             with(good.clone(), "/spec/approval", false),
             None,
         ),
-        (&asked, "bob", good.clone(), Some("OwnRequest")),
+        (&asked, "bob", good.clone(), Some("SelfApproval")),
         (&asked, "erin", good.clone(), Some("NotAnApprover")),
         (
             &asked,
@@ -227,7 +227,7 @@ async fn approvers_of_binding_follow_sealed_judgement() {
             with(good.clone(), "/spec/accessRequestRef/name", "other"),
             Some("RequestMissing"),
         ),
-        (&over, "carol", good.clone(), Some("NotWaiting")),
+        (&over, "carol", good.clone(), Some("NotPending")),
     ] {
         let webhook = webhook(vec![known.clone(), agree.clone()]);
         let given = webhook.create(&Attempt::create(user, &[], answer)).await;
@@ -254,7 +254,7 @@ async fn approval_of_binding_without_rules_is_refused() {
     let free = waiting("TransientRoleBinding", Vec::new()).await;
     let webhook = webhook(vec![free]);
     let given = webhook.create(&Attempt::create("carol", &[], good)).await;
-    assert_eq!(given.refusal(), Some("NoApprovalNeeded"), "{given:?}");
+    assert_eq!(given.refusal(), Some("ApprovalNotRequired"), "{given:?}");
 }
 
 #[tokio::test]
@@ -298,7 +298,7 @@ async fn cluster_binding_is_approved_in_namespace_of_oz_only() {
         (whole_in("oz-system"), None),
         (whole_in("shop"), Some("NotInOzNamespace")),
         (shop_in("shop"), None),
-        (shop_in("oz-system"), Some("OwnNamespace")),
+        (shop_in("oz-system"), Some("ReservedNamespace")),
     ] {
         let webhook = webhook(vec![whole.clone(), of_shop.clone(), agree.clone()]);
         let given = webhook.create(&Attempt::create("carol", &[], answer)).await;

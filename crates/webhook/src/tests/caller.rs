@@ -24,7 +24,7 @@ async fn webhook() -> Webhook {
     let asked = with(request("ExecAccessRequest", "shell"), "/metadata/uid", UID);
     let webhook = Webhook::new(Server::with([pod, asked]));
     webhook.grant(grant());
-    webhook.grants.known().await;
+    webhook.grants.wait_until_ready().await;
     webhook
 }
 

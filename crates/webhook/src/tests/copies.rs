@@ -57,19 +57,19 @@ fn webhook(server: Server) -> Webhook {
 async fn a_role_with_the_rights_of_ones_grant_is_refused_and_on_record() {
     let webhook = webhook(Server::default());
     let answer = written(&webhook, ROLE, "alice", &role(&copy())).await;
-    assert_eq!(answer.refusal(), Some("CopiedRight"));
+    assert_eq!(answer.refusal(), Some("GrantCopied"));
     assert!(
         answer
             .status
             .message
-            .contains("Role mine hands out create pods/exec for pod web")
+            .contains("Role mine grants create pods/exec for pod web")
     );
     let [record] = &webhook.recorded()[..] else {
         panic!("{:?}", webhook.recorded());
     };
     assert_eq!(
         (record.action, record.decision),
-        (Action::RightCopied, Decision::Deny)
+        (Action::GrantCopied, Decision::Deny)
     );
     assert_eq!(record.details["role"], "Role mine");
     assert_eq!(record.details["request"], "mine");
@@ -101,8 +101,8 @@ async fn user_who_may_exec_everywhere_may_copy_grant() {
 #[tokio::test]
 async fn a_binding_is_judged_by_what_its_role_hands_out() {
     for (user, kind, name, refusal) in [
-        ("alice", "Role", "copy", Some("CopiedRight")),
-        ("alice", "ClusterRole", "copy", Some("CopiedRight")),
+        ("alice", "Role", "copy", Some("GrantCopied")),
+        ("alice", "ClusterRole", "copy", Some("GrantCopied")),
         ("alice", "Role", "harmless", None),
         ("alice", "Role", "absent", None),
         ("bob", "Role", "copy", None),
@@ -139,13 +139,13 @@ async fn a_binding_that_cannot_be_judged_is_let_through_with_an_alarm() {
     };
     assert_eq!(
         (record.action, record.decision),
-        (Action::RightCopied, Decision::Note)
+        (Action::GrantCopied, Decision::Note)
     );
     assert_eq!(record.details["role"], "Role copy");
     let mut metrics = String::new();
     encode(&mut metrics, &silent.registry).unwrap();
     assert!(
-        metrics.contains("oz_copied_rights_unknown_total 1"),
+        metrics.contains("oz_grant_copies_unchecked_total 1"),
         "{metrics}"
     );
     // A known copy is denied although not all rights are known.

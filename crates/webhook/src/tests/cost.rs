@@ -71,14 +71,14 @@ async fn connection_cost_with_many_pods_and_grants() {
         grant.sessions.timeouts.insert("app".into(), able());
         webhook.grant(grant);
     }
-    webhook.grants.known().await;
+    webhook.grants.wait_until_ready().await;
     let held = resident() - before;
 
     let mut out = format!("{GRANTS} grants and {PODS} pods known: {held:.0} MiB held\n");
     let at = |number: usize, path: &'static str, user: usize| {
         let connection = exec(&["sh", "-c", "uptime"]);
         (
-            connection.named(&format!("web-{number}"), &format!("user-{user}")),
+            connection.with_pod_and_user(&format!("web-{number}"), &format!("user-{user}")),
             path,
         )
     };

@@ -83,7 +83,7 @@ async fn the_access_of_others_is_ended_by_who_may_revoke_it() {
         let answer = webhook
             .review("observe-deletion", &delete("bob", kind))
             .await;
-        assert_eq!(answer.refusal(), Some("NotYours"));
+        assert_eq!(answer.refusal(), Some("NotRequester"));
         assert!(answer.status.message.contains("oz-revoke-access"));
         let record = webhook.recorded().pop().unwrap();
         assert_eq!(

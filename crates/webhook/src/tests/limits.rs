@@ -28,7 +28,7 @@ async fn replica(stored: impl IntoIterator<Item = String>) -> Webhook {
     let stored = stored.into_iter().map(|uid| waiting(&uid));
     let objects = std::iter::once(exec_template("shell")).chain(stored);
     let webhook = Webhook::new(Server::with(objects));
-    webhook.grants.known().await;
+    webhook.grants.wait_until_ready().await;
     webhook
 }
 

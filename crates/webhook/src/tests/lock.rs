@@ -200,19 +200,14 @@ fn removes(user: &str, group: &str, lock: &Value) -> Attempt {
 #[tokio::test]
 async fn locked_user_may_not_remove_or_change_lock() {
     for (target, user, group, refusal) in [
-        (
-            json!({"user": "alice"}),
-            "alice",
-            "lockers",
-            Some("LockedOut"),
-        ),
+        (json!({"user": "alice"}), "alice", "lockers", Some("Locked")),
         (json!({"user": "alice"}), "alice", "sre", None),
         (json!({"user": "alice"}), "sam", "lockers", None),
         (
             json!({"group": "lockers"}),
             "sam",
             "lockers",
-            Some("LockedOut"),
+            Some("Locked"),
         ),
         (json!({"namespace": "shop"}), "alice", "lockers", None),
     ] {

@@ -33,7 +33,10 @@ async fn decision_is_recorded_unless_dry_run() {
         (Action::RequestCreated, Decision::Allow)
     );
     assert_eq!((created.reason.as_str(), created.time), ("Admitted", now()));
-    assert_eq!(created.message, "alice asks for 10m by template shell");
+    assert_eq!(
+        created.message,
+        "alice requests 10m of access by template shell"
+    );
     let who = created.user.as_ref().unwrap();
     assert_eq!(
         (who.user.as_str(), &who.groups[..]),

@@ -124,7 +124,7 @@ async fn requester_without_access_is_refused_at_once() {
     assert_eq!(answer.status.code, 403);
     assert_eq!(
         answer.status.message,
-        "mallory is in none of the groups that template shell allows (devs); ask for membership, \
+        "mallory is in none of the groups that template shell allows (devs); request membership, \
          or use another template"
     );
 }
@@ -211,7 +211,7 @@ async fn the_requester_is_warned_of_what_will_be_otherwise_than_they_may_think()
             request(EXEC, "broken"),
             Some(
                 "template broken cannot be used: spec.accessConfig.maxDuration: time: invalid \
-                 duration \"soon\"; the request stays Pending until it is mended",
+                 duration \"soon\"; the request stays Pending until the template is corrected",
             ),
         ),
     ] {
@@ -229,9 +229,9 @@ async fn request_in_namespace_of_oz_is_refused_except_dry_run_of_operator() {
     let own = with(request(EXEC, "shell"), "/metadata/namespace", "oz-system");
     let by = |user: &str| Attempt::create(user, &["devs"], own.clone());
     for (attempt, refusal) in [
-        (by("alice"), Some("OwnNamespace")),
-        (by("alice").dry(), Some("OwnNamespace")),
-        (by(OPERATOR), Some("OwnNamespace")),
+        (by("alice"), Some("ReservedNamespace")),
+        (by("alice").dry(), Some("ReservedNamespace")),
+        (by(OPERATOR), Some("ReservedNamespace")),
         (by(OPERATOR).dry(), None),
     ] {
         assert_eq!(webhook.create(&attempt).await.refusal(), refusal);

@@ -34,8 +34,8 @@ async fn spec_and_requester_of_request_are_immutable() {
               cannot update to \"mallory\"";
     let none = "error - crds.wizardofoz.co/requested-by is an immutable annotation (\"alice\"), \
                 cannot update to \"\"";
-    let seal = "error - crds.wizardofoz.co/requester is an immutable annotation that says who created \
-                the request; create a new one instead";
+    let seal = "error - crds.wizardofoz.co/requester is an immutable annotation the annotation \
+                identifies the user who created the request; create a new request instead";
     let requested_by = annotation(labels::REQUESTED_BY);
     let requester = annotation(labels::REQUESTER);
     for (old, pointer, value, field, message) in [

@@ -12,7 +12,7 @@ use oz_api::{
     AccessRequestReference, AccessReview, AccessReviewSpec, Attestation, Finding, Removal,
     Requester, Reviewed, Reviewers, labels,
 };
-use oz_core::access::emergency::review::{self, Standing};
+use oz_core::access::emergency::review::{self, ReviewState};
 use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ use super::{
 fn template(mut template: Value) -> Value {
     template["spec"]["accessConfig"]["emergency"] = json!({
         "groups": ["oncall"], "maxDuration": "30m", "openReviews": 2,
-        "review": { "within": "24h", "groups": ["security"] },
+        "review": { "deadline": "24h", "groups": ["security"] },
     });
     template
 }
@@ -62,7 +62,7 @@ fn open(name: &str) -> AccessReview {
     let mut review = AccessReview::new(name, spec);
     review.metadata.namespace = Some("shop".into());
     review.metadata.uid = Some(format!("review-{name}"));
-    review::put_seal(&keys(), &mut review, Standing::default()).unwrap();
+    review::put_seal(&keys(), &mut review, ReviewState::default()).unwrap();
     review
 }
 
@@ -70,7 +70,7 @@ fn written(name: &str, at: Timestamp) -> AccessReview {
     let mut review = open(name);
     review.spec.finding = Some(Finding::Justified);
     review.spec.reason = Some("seen".into());
-    let standing = Standing {
+    let standing = ReviewState {
         by: Some(person("erin", "")),
         at: Some(at),
     };
@@ -105,14 +105,14 @@ fn asking() -> Vec<Row> {
             &["devs"],
             "/spec/emergency",
             true.into(),
-            Some("NotForEmergencies"),
+            Some("EmergencyNotAllowed"),
         ),
         (
             "mallory",
             &[],
             "/spec/emergency",
             true.into(),
-            Some("NotForEmergencies"),
+            Some("EmergencyNotAllowed"),
         ),
         (
             "dana",
@@ -148,7 +148,7 @@ fn asking() -> Vec<Row> {
             oncall,
             "/spec/templateName",
             "other".into(),
-            Some("NoEmergency"),
+            Some("EmergencyAccessDisabled"),
         ),
     ]
 }
@@ -189,10 +189,10 @@ async fn emergency_is_refused_with_too_many_open_reviews() {
         (vec![open("one")], None),
         (vec![open("one"), written("two", past)], None),
         (vec![open("one"), forged], None),
-        (vec![open("one"), open("two")], Some("OpenReviews")),
+        (vec![open("one"), open("two")], Some("TooManyOpenReviews")),
         (
             vec![open("one"), open("two"), written("three", past)],
-            Some("OpenReviews"),
+            Some("TooManyOpenReviews"),
         ),
     ] {
         let known = reviews
@@ -241,7 +241,7 @@ fn writing() -> Vec<Row> {
             security,
             "/spec/finding",
             "Justified".into(),
-            Some("OwnEmergency"),
+            Some("SelfReview"),
         ),
         (
             "mallory",
@@ -330,7 +330,7 @@ async fn assert_finding_is_final(webhook: &Webhook, object: &Value) {
     ] {
         let new = with_finding(finding, reason);
         let (answer, _) = changed(webhook, "frank", &[], object, new).await;
-        assert_eq!(answer.refusal(), Some("ReviewedAlready"), "{answer:?}");
+        assert_eq!(answer.refusal(), Some("AlreadyReviewed"), "{answer:?}");
     }
 }
 
@@ -431,7 +431,7 @@ async fn users_may_not_create_or_delete_reviews() {
                 ..Attempt::create(user, groups, value(&review))
             };
             let answer = webhook.validate(&delete).await;
-            assert_eq!(answer.refusal(), Some("ReviewKept"), "{user}");
+            assert_eq!(answer.refusal(), Some("ReviewRetained"), "{user}");
         }
         let records = webhook.recorded();
         let refused = (Action::ReviewRefused, Decision::Deny);
@@ -563,7 +563,7 @@ async fn attestation_is_recorded_under_its_author_and_immutable() {
         };
         assert_eq!(
             webhook.validate(&delete).await.refusal(),
-            Some("ReviewKept")
+            Some("ReviewRetained")
         );
     }
 }

@@ -348,7 +348,7 @@ impl Case {
         });
         webhook.server.has_role(role("on-call"));
         webhook.grants.insert(grant());
-        webhook.grants.known().await;
+        webhook.grants.wait_until_ready().await;
         webhook
     }
 }

@@ -87,8 +87,8 @@ async fn an_author_hands_out_nothing_that_they_could_not_do_themselves() {
         );
         if let Some(missing) = missing {
             let expected = format!(
-                "author may not {missing} in namespace shop, which this template would hand out; \
-                 have somebody write it who may"
+                "author may not {missing} in namespace shop, which this template would grant; \
+                 have a user with these rights create or change it"
             );
             assert_eq!((answer.status.code, answer.status.message), (403, expected));
         }
@@ -190,13 +190,13 @@ async fn no_template_lets_anybody_into_oz() {
         let create = Attempt::create("admin", &["system:masters"], own.clone());
         assert_eq!(
             webhook.validate(&create).await.refusal(),
-            Some("OwnNamespace")
+            Some("ReservedNamespace")
         );
         let changed = with(own.clone(), "/spec/accessConfig/maxDuration", "3h");
         let update = Attempt::update("admin", &own, changed);
         assert_eq!(
             webhook.validate(&update).await.refusal(),
-            Some("OwnNamespace")
+            Some("ReservedNamespace")
         );
     }
 }

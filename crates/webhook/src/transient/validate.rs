@@ -50,7 +50,7 @@ impl<K: Kind> Validate for BindingValidator<K> {
             return Ok(Notes::none());
         };
         if review.subresource.as_deref() == Some("status") {
-            let next = "delete the object to end it, create another for another window";
+            let next = "delete the object to revoke the binding, create another for another window";
             return status_is_the_operators(review, &self.operator, next);
         }
         match (review.operation, &review.old) {
@@ -152,7 +152,7 @@ impl<K: Kind> BindingValidator<K> {
                 let rules = rules?;
                 if rules.is_none() {
                     notes = notes.warn(format!(
-                        "{} {} does not exist; the binding is made once it does",
+                        "{} {} does not exist; the binding is created when it exists",
                         terms.role.kind, terms.role.name
                     ));
                 }
@@ -205,7 +205,7 @@ impl<K: Kind> BindingValidator<K> {
         if K::LENIENT {
             return Ok(Notes::none().warn(format!("{field}: {wrong}")));
         }
-        Err(invalid(binding.kind, &[Violation::of(field, wrong)]))
+        Err(invalid(binding.kind, &[Violation::new(field, wrong)]))
     }
 
     /// Checks that the stored object is the stamped object, with oz's finalizer: another webhook
@@ -224,8 +224,8 @@ impl<K: Kind> BindingValidator<K> {
             return Err(Rejection::forbidden(
                 "NoFinalizer",
                 format!(
-                    "the finalizer {FINALIZER} was taken off between oz's webhook and here: without \
-                     it a deletion could leave the binding; see which other webhook did it"
+                    "the finalizer {FINALIZER} was removed after oz's webhook: without it a \
+                     deletion could leave the binding; check which other webhook removed it"
                 ),
             ));
         }
@@ -243,7 +243,7 @@ fn shortened(
     let longest = policy::ceiling(judgement);
     match longest.filter(|longest| SignedDuration::from(*longest) < terms.length(created)) {
         Some(longest) => notes.warn(format!(
-            "it will last {longest}, which is as long as the AccessPolicies of the cluster let it"
+            "the window will be {longest}, the maximum of the AccessPolicies of the cluster"
         )),
         None => notes,
     }
@@ -257,7 +257,7 @@ fn has_finalizer(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Obje
 /// Returns the denial by the policy, with the field that caused it.
 fn refused<K: Kind>(terms: &Terms, failure: &Failure) -> Rejection {
     let field = match (failure.reason, terms.closes) {
-        ("OwnNamespace", _) => "metadata.namespace".to_owned(),
+        ("ReservedNamespace", _) => "metadata.namespace".to_owned(),
         ("WindowTooFar" | "TooManyWaiting", _) => format!("{}validFrom", K::PREFIX),
         ("WindowTooLong", Closes::At(_)) => format!("{}validUntil", K::PREFIX),
         ("WindowTooLong", Closes::After(_)) => format!("{}duration", K::PREFIX),
@@ -303,8 +303,8 @@ fn asks(user: &UserInfo, binding: &Binding<'_>) -> String {
     };
     let (user, kind, name) = (&user.username, terms.role.kind, &terms.role.name);
     match terms.from {
-        Some(from) => format!("{user} asks to bind {kind} {name} from {from} {until}"),
-        None => format!("{user} asks to bind {kind} {name} {until}"),
+        Some(from) => format!("{user} requests a binding of {kind} {name} from {from} {until}"),
+        None => format!("{user} requests a binding of {kind} {name} {until}"),
     }
 }
 
@@ -318,15 +318,15 @@ fn unchanged<K: Kind>(object: &K, old: &K) -> Result<Notes, Rejection> {
             "" => "validUntil".to_owned(),
             _ => "spec".to_owned(),
         };
-        let message = "roleRef, subjects and window are immutable: delete the object to end it, \
-                       create a new one for another window";
+        let message = "roleRef, subjects and window are immutable: delete the object to revoke the \
+                       binding, create a new one for another window";
         return Err(immutable(&field, message));
     }
     same_requester(old.meta(), object.meta())?;
     no_owner_added(old.meta(), object.meta())?;
     if has_finalizer(old.meta()) && !has_finalizer(object.meta()) {
         let message = format!(
-            "{FINALIZER} is oz's: it goes when nothing of the binding is left; delete the object"
+            "only oz removes {FINALIZER}, when no object of the binding is left; delete the object"
         );
         return Err(immutable("metadata.finalizers", &message));
     }

@@ -329,6 +329,6 @@ async fn the_operator_can_try_the_stamp_in_its_own_namespace() -> Result<()> {
 
     assert_eq!(believed(cluster, &answer).await?.user, OPERATOR);
     let refused = refusal(operator.create(&PostParams::default(), &object).await)?;
-    assert_eq!(refused.reason, "OwnNamespace");
+    assert_eq!(refused.reason, "ReservedNamespace");
     Ok(())
 }

@@ -82,7 +82,7 @@ async fn no_template_lets_anybody_into_oz() -> Result<()> {
     )?;
     assert_eq!(
         (refused.code, refused.reason.as_str()),
-        (403, "OwnNamespace")
+        (403, "ReservedNamespace")
     );
     Ok(())
 }

@@ -39,7 +39,7 @@ async fn a_prompt_comes_whole_however_long_it_is_and_one_from_elsewhere_is_not_t
     Ok(())
 }
 
-/// In the original, issuing does not look at the phase.
+/// The original issues credentials in every phase.
 #[tokio::test]
 async fn r5_a_run_that_is_over_gets_nothing_and_may_still_say_how_it_ended() -> Result<()> {
     let (scene, broker) = stage("over").await?;
@@ -55,7 +55,7 @@ async fn r5_a_run_that_is_over_gets_nothing_and_may_still_say_how_it_ended() -> 
     let answer = broker.prompt(&token).await?;
     assert_eq!(
         (answer.status, answer.code()),
-        (403, "RunOver"),
+        (403, "RunEnded"),
         "{answer:?}"
     );
     assert!(!answer.body.to_string().contains("secret"));
@@ -191,7 +191,7 @@ async fn any_replica_answers_and_one_that_was_killed_answers_again() -> Result<(
     Ok(())
 }
 
-/// A broker of its own, whose address others do not share.
+/// Starts a separate broker, to which no other test connects.
 #[tokio::test]
 async fn excessive_unknown_callers_get_429_and_known_pods_are_answered() -> Result<()> {
     let cluster = cluster().await?;

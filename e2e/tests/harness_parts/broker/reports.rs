@@ -1,4 +1,4 @@
-//! What becomes of reports.
+//! Reports to the broker.
 
 use std::time::Instant;
 
@@ -72,7 +72,7 @@ async fn prompt_text_is_not_in_status_and_events_are_bounded() -> Result<()> {
     Ok(())
 }
 
-/// As the operator writes statuses meanwhile, by server-side apply.
+/// The operator writes statuses at the same time, by server-side apply.
 #[tokio::test]
 async fn reports_and_operator_writes_do_not_overwrite_each_other() -> Result<()> {
     let (scene, broker) = stage("shared").await?;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{AUDIENCE, event, stage, started, summaries};
 
-/// In the original, any service account of a namespace acts for each run there that it names.
+/// The original accepts any service account of a namespace for each run there that it names.
 #[tokio::test]
 async fn r35_a_run_is_known_by_the_pod_of_the_token_and_by_nothing_that_is_said() -> Result<()> {
     let (scene, broker) = stage("own").await?;
@@ -88,7 +88,7 @@ async fn a_token_that_is_not_for_the_broker_or_no_pods_gets_nothing() -> Result<
     Ok(())
 }
 
-/// What the broker answers to both questions of a pod.
+/// Returns the responses of the broker to both requests of a pod.
 async fn both(broker: &BrokerClient, token: &str) -> Result<[BrokerAnswer; 2]> {
     let events = json!([event("Error", "x")]);
     Ok([
@@ -178,7 +178,7 @@ async fn a_pod_that_looks_like_a_runs_gets_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Whoever may create Jobs may name a run as the owner of one, and copy what stands on another.
+/// A user who may create Jobs may name a run as the owner of one, and copy the annotations of another.
 #[tokio::test]
 async fn job_for_which_the_operator_does_not_vouch_is_answered_nothing() -> Result<()> {
     let (scene, broker) = stage("vouched").await?;
@@ -227,7 +227,10 @@ async fn a_run_that_is_deleted_is_nobodys_and_neither_is_one_of_its_name() -> Re
     scene.harness_run("hello", "after").await?;
     let answer = broker.prompt(&token).await?;
     assert_eq!(answer.status, 403, "{answer:?}");
-    assert!(["NoRun", "RunGone"].contains(&answer.code()), "{answer:?}");
+    assert!(
+        ["NoRun", "RunNotFound"].contains(&answer.code()),
+        "{answer:?}"
+    );
 
     let pods = scene.api::<k8s_openapi::api::core::v1::Pod>();
     let now = DeleteParams::default().grace_period(0);
@@ -240,7 +243,7 @@ async fn a_run_that_is_deleted_is_nobodys_and_neither_is_one_of_its_name() -> Re
     .await
 }
 
-/// In the original, who may create events in a namespace forges them for each run there.
+/// The original lets a user who may create events in a namespace forge them for each run there.
 #[tokio::test]
 async fn r16_run_records_are_written_by_broker_and_cannot_be_forged() -> Result<()> {
     let (scene, broker) = stage("record").await?;
@@ -251,7 +254,7 @@ async fn r16_run_records_are_written_by_broker_and_cannot_be_forged() -> Result<
     // Here runs no operator, which would vouch for it.
     auditor.pin(names::BROKER).await?;
     let record = eventually("the refusal on record", CONDITION_TIMEOUT, async || {
-        let all = auditor.of(scene.name(), "").await?;
+        let all = auditor.list_for_request(scene.name(), "").await?;
         let of_user = |one: &Value| one["user"]["user"] == user.as_str();
         Ok(all.into_iter().find(of_user))
     })
@@ -275,13 +278,16 @@ async fn r16_run_records_are_written_by_broker_and_cannot_be_forged() -> Result<
     let refused = events.create(&PostParams::default(), &forged).await;
     let refused = refused.map(|event| event.name_any());
     let why = refused.map_err(|error| error.to_string()).unwrap_err();
-    assert!(why.contains("written and deleted by oz alone"), "{why}");
+    assert!(
+        why.contains("only oz writes and deletes AuditEvents"),
+        "{why}"
+    );
 
     // Who goes on trying is counted, and fills nothing.
     for _ in 0..40 {
         broker.prompt(&unbound).await?;
     }
-    let all = auditor.of(scene.name(), "").await?;
+    let all = auditor.list_for_request(scene.name(), "").await?;
     assert!(all.len() <= 3, "{all:?}");
     eventually("a trail that is whole", CONDITION_TIMEOUT, async || {
         Ok(auditor.report().await?.is_whole().then_some(()))

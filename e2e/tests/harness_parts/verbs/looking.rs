@@ -1,5 +1,7 @@
 //! Looking at runs, workspaces, policies and transcripts.
 
+use k8s_openapi::api::rbac::v1::Role;
+
 use super::*;
 
 #[tokio::test]
@@ -87,6 +89,55 @@ async fn runs_are_listed_shown_and_followed() -> Result<()> {
 }
 
 #[tokio::test]
+async fn destinations_are_listed_followed_and_explained() -> Result<()> {
+    let (cluster, namespace) = namespace("verbs-egress").await?;
+    let runs = runs(cluster, &namespace).await?;
+    let words = [
+        "run", "submit", "-t", "echo", "--prompt", "hi", "--name", "hello",
+    ];
+    run(cluster, &namespace, &words).await?.ended_with(0)?;
+    let none = run(cluster, &namespace, &["run", "egress", "hello"]).await?;
+    none.ended_with(0)?.says("has reached no host")?;
+    let granted = json!({
+        "host": "api.anthropic.com", "port": 443, "granted": 2, "credential": "ANTHROPIC_API_KEY",
+        "first": "2026-01-31T09:00:00Z", "last": "2026-01-31T09:01:00Z",
+    });
+    let refused = json!({
+        "host": "api.example.com", "port": 443, "refused": 3, "reason": "Handshake",
+        "first": "2026-01-31T09:00:00Z", "last": "2026-01-31T09:01:00Z",
+    });
+    let status = json!({"phase": "Running", "egress": [granted]});
+    becomes(&runs, "hello", status).await?;
+    let listed = run(cluster, &namespace, &["run", "egress", "hello"]).await?;
+    let mut rows = listed.ended_with(0)?.stdout.lines();
+    assert_eq!(
+        rows.next().unwrap_or_default().split_whitespace().last(),
+        Some("LAST")
+    );
+    let row: Vec<&str> = rows.next().context("no row")?.split_whitespace().collect();
+    assert_eq!(
+        row[..5],
+        ["api.anthropic.com", "443", "2", "0", "ANTHROPIC_API_KEY"]
+    );
+
+    let words = ["run", "egress", "hello", "-f", "-o", "json"];
+    let child = ozctl(cluster, &namespace, &words)?.spawn()?;
+    let status = json!({"phase": "Failed", "egress": [granted, refused]});
+    becomes(&runs, "hello", status).await?;
+    let followed = ended(child).await?;
+    let lines = followed.ended_with(0)?.stdout.lines();
+    let lines: Vec<Value> = lines.map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let hosts: Vec<&Value> = lines.iter().map(|line| &line["host"]).collect();
+    assert_eq!(hosts, ["api.anthropic.com", "api.example.com"]);
+    let explained = run(cluster, &namespace, &["run", "explain", "hello"]).await?;
+    explained
+        .ended_with(1)?
+        .says("3 attempts to reach api.example.com:443 refused")?
+        .says("NODE_EXTRA_CA_CERTS")?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn explain_lists_causes_of_waiting_run() -> Result<()> {
     let (cluster, namespace) = namespace("verbs-explain").await?;
     let runs = runs(cluster, &namespace).await?;
@@ -130,11 +181,11 @@ async fn explain_lists_causes_of_waiting_run() -> Result<()> {
     becomes(&runs, "a-first", json!({"phase": "Running"})).await?;
 
     let first = run(cluster, &namespace, &["run", "explain", "a-first"]).await?;
-    first.ended_with(0)?.says("it holds Workspace cage")?;
+    first.ended_with(0)?.says("it uses Workspace cage")?;
     let second = run(cluster, &namespace, &["run", "explain", "b-second"]).await?;
     second
         .ended_with(1)?
-        .says("run a-first holds Workspace cage; this run is number 2 on it, behind a-first")?;
+        .says("run a-first uses Workspace cage; this run is number 2 on it, behind a-first")?;
     let third = run(cluster, &namespace, &["run", "explain", "c-third"]).await?;
     third
         .ended_with(1)?
@@ -163,7 +214,7 @@ async fn explain_lists_causes_of_waiting_run() -> Result<()> {
     listed.ended_with(0)?.says("a-first")?;
     let gone = run(cluster, &namespace, &["workspace", "end", "cage"]).await?;
     gone.ended_with(0)?
-        .says("Workspace cage ends when run a-first is over")?;
+        .says("Workspace cage is deleted when run a-first has ended")?;
     assert!(workspaces.get_opt("cage").await?.is_none());
     Ok(())
 }
@@ -208,10 +259,20 @@ async fn a_policy_that_is_lacking_is_named_and_the_scaffolded_one_is_taken() -> 
         let policy = policies.get("grants").await?;
         let violations = oz_runs::admission::policy(&policy, None, jiff::Timestamp::now());
         assert_eq!(violations, vec![]);
-        run(cluster, &namespace, &["policy", "check", "claude"])
-            .await?
-            .ended_with(0)?
-            .says("grants")?;
+        let granted = run(cluster, &namespace, &["policy", "check", "claude"]).await?;
+        if !["UserSuppliedSecret", "AnthropicAPI"].contains(&provider) {
+            granted.ended_with(1)?.says("which is not served yet")?;
+            continue;
+        }
+        granted.ended_with(0)?.says("grants")?;
+        let roles = Api::<Role>::namespaced(cluster.client("admin").await?, namespace.name());
+        let role = roles.get("grants-secrets").await?;
+        let words = ["policy", "scaffold", "claude", "--role"];
+        let printed = run(cluster, &namespace, &words).await?;
+        printed.ended_with(0)?.says("grants-secrets")?;
+        let rules = role.rules.unwrap_or_default();
+        let names = rules.first().and_then(|rule| rule.resource_names.clone());
+        assert_eq!(names, Some(vec!["anthropic-api-key".to_owned()]));
         let listed = run(cluster, &namespace, &["policy", "list"]).await?;
         listed
             .ended_with(0)?
@@ -234,7 +295,7 @@ async fn a_reader_that_never_runs_is_taken_away() -> Result<()> {
     run(cluster, &namespace, &["run", "logs", "hello", "--result"])
         .await?
         .ended_with(1)?
-        .says("is not over")?;
+        .says("has not ended")?;
     becomes(
         &runs,
         "hello",
@@ -276,7 +337,8 @@ async fn a_reader_that_never_runs_is_taken_away() -> Result<()> {
         &[&words[..], &["--keep-reader"]].concat(),
     )
     .await?;
-    kept.ended_with(1)?.says("is left")?;
+    kept.ended_with(1)?
+        .says("stays, because of --keep-reader")?;
     let left = pods.list(&ListParams::default()).await?;
     assert!(
         left.items

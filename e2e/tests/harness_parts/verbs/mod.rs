@@ -1,4 +1,4 @@
-//! ozctl's verbs for harness runs. Nobody runs the runs: the test says in their status what became of them.
+//! The harness run commands of ozctl, without an operator: the tests write the statuses of the runs.
 
 mod looking;
 mod waiting;
@@ -69,7 +69,7 @@ async fn namespace(prefix: &str) -> Result<(&'static Cluster, TestNamespace)> {
     Ok((cluster, namespace))
 }
 
-/// ozctl as somebody who may do anything, with nobody else's requests among theirs.
+/// Runs ozctl as a cluster administrator with a separate user name, so that no test sees the requests of another.
 fn ozctl(cluster: &Cluster, namespace: &TestNamespace, words: &[&str]) -> Result<Command> {
     let user = format!("{}-user", namespace.name());
     let mut command = Command::new(cargo_binary("ozctl")?);

@@ -112,7 +112,7 @@ async fn run_continues_after_waiting_client_ends() -> Result<()> {
     assert!(runs.get_opt("other").await?.is_none());
     becomes(&runs, "hello", json!({"phase": "Succeeded"})).await?;
     let over = run(cluster, &namespace, &["run", "cancel", "hello"]).await?;
-    over.ended_with(0)?.says("is over (Succeeded)")?;
+    over.ended_with(0)?.says("has ended (Succeeded)")?;
     assert!(runs.get_opt("hello").await?.is_some());
     Ok(())
 }

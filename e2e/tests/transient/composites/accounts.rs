@@ -24,7 +24,7 @@ async fn a_composite_has_the_rights_of_the_account_that_it_names_and_the_window_
     .await?;
     // It lacks the rights of the other account.
     let message = world
-        .condition_because("Permitted", "False", "RightMissing")
+        .condition_because("Permitted", "False", "PermissionMissing")
         .await?;
     ensure!(
         message.contains(OTHER_ACCOUNT) && message.contains("fleets"),

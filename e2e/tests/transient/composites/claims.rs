@@ -81,7 +81,7 @@ async fn an_object_of_others_is_left_alone_and_named() -> Result<()> {
     world.value("b", "x").await?;
     let note = world.event("SyncError").await?;
     ensure!(
-        note.contains("NameConflict") && note.contains("controlled by nobody"),
+        note.contains("NameConflict") && note.contains("has no controller"),
         "{note}"
     );
     let now = world.config_maps().get("a").await?;

@@ -49,12 +49,12 @@ pub(crate) async fn install(cluster: &Cluster) -> Result<()> {
              "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
         ])),
         bound("composites", "oz-composites"),
-        named("ServiceAccount", OTHER_ACCOUNT, &json!({})),
-        named("Role", "oz-operator-be-others", &json!({"rules": [{
+        system_object("ServiceAccount", OTHER_ACCOUNT, &json!({})),
+        system_object("Role", "oz-operator-be-others", &json!({"rules": [{
             "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [OTHER_ACCOUNT],
             "verbs": ["impersonate"],
         }]})),
-        named("RoleBinding", "oz-operator-be-others", &json!({
+        system_object("RoleBinding", "oz-operator-be-others", &json!({
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io", "kind": "Role",
                 "name": "oz-operator-be-others",
@@ -83,7 +83,7 @@ fn policies(name: &str) -> Value {
 }
 
 /// Returns an object in oz's namespace.
-fn named(kind: &str, name: &str, rest: &Value) -> Value {
+fn system_object(kind: &str, name: &str, rest: &Value) -> Value {
     let mut object = rest.clone();
     let version = match kind {
         "ServiceAccount" => "v1",

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::approving::{Stage, answer_to, refusal};
 use crate::support::*;
 
-const CAROL: Person = Person::named("carol", &["approvers"]);
-const LEA: Person = Person::named("lea", &["leads", "approvers"]);
+const CAROL: Person = Person::new("carol", &["approvers"]);
+const LEA: Person = Person::new("lea", &["leads", "approvers"]);
 
 fn approvers() -> Value {
     json!({"approval": {"rules": [{"name": "security", "groups": ["approvers"]}]}})
@@ -24,7 +24,7 @@ async fn ones_own_binding() -> Result<()> {
     let waiting = stage.waiting("on-call").await?;
     let told = refusal(stage.answer(LEA, &answer_to(&waiting, "mine", true)?).await)?;
     ensure!(
-        told.contains("asked for TransientRoleBinding on-call themselves"),
+        told.contains("created TransientRoleBinding on-call themselves"),
         "{told}"
     );
     stage.forget().await
@@ -59,7 +59,7 @@ async fn another_binding_of_the_same_name() -> Result<()> {
         told.contains("is another request than the one with UID"),
         "{told}"
     );
-    let dave = Person::named("dave", &["approvers"]);
+    let dave = Person::new("dave", &["approvers"]);
     stage.answer(dave, &answer_to(&anew, "two", true)?).await?;
     let line = |status: &oz_api::BindingStatus| format!("{:?}", status.conditions);
     oz_testkit::eventually(
@@ -160,6 +160,6 @@ async fn published_kind_is_refused_if_approval_is_required() -> Result<()> {
         stage.fixture.name(),
     );
     let told = refusal(api.create(&kube::api::PostParams::default(), &object).await)?;
-    ensure!(told.contains("cannot wait for that"), "{told}");
+    ensure!(told.contains("cannot wait for them"), "{told}");
     stage.forget().await
 }

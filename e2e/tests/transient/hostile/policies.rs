@@ -154,7 +154,7 @@ async fn a_config_map_that_is_exchanged() -> Result<()> {
         .await?;
     policy("package controller\n\nchildren := []\n").await?;
     world
-        .condition_because("Accepted", "False", "WouldDelete")
+        .condition_because("Accepted", "False", "DeletionLimitExceeded")
         .await?;
     for name in ["two", "three"] {
         ensure!(world.config_maps().get_opt(name).await?.is_some(), "{name}");

@@ -63,10 +63,10 @@ async fn a_policy_that_would_delete_too_much_waits_until_its_digest_is_accepted(
     }
     world.policy(NONE).await?;
     let message = world
-        .condition_because("Accepted", "False", "WouldDelete")
+        .condition_because("Accepted", "False", "DeletionLimitExceeded")
         .await?;
     ensure!(
-        message.contains("would delete 3 children; it may delete 2"),
+        message.contains("would delete 3 children; the maximum is 2"),
         "{message}"
     );
     let children = world.config_maps().list(&ListParams::default()).await?;

@@ -110,7 +110,7 @@ async fn missing_right_and_unlisted_account_are_reported_in_status() -> Result<(
     })
     .await?;
     let message = world
-        .condition_because("Permitted", "False", "RightMissing")
+        .condition_because("Permitted", "False", "PermissionMissing")
         .await?;
     ensure!(message.contains("namespaces"), "{message}");
     let world = World::set_rego("rego-account", |rego| {

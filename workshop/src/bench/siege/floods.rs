@@ -49,7 +49,7 @@ struct ApiPaths {
 }
 
 impl ApiPaths {
-    fn of(namespace: &str) -> Self {
+    fn new(namespace: &str) -> Self {
         let group = |group: &str| format!("/apis/{group}/namespaces/{namespace}");
         Self {
             core: format!("/api/v1/namespaces/{namespace}"),
@@ -96,7 +96,7 @@ impl Floods {
             scene,
             began: Instant::now(),
         };
-        let paths = ApiPaths::of(floods.scene.name());
+        let paths = ApiPaths::new(floods.scene.name());
         let [admin, bob, mallory] = [
             cluster.client("admin").await?,
             cluster.client("bob").await?,

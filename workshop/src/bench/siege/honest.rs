@@ -78,7 +78,7 @@ impl Honest {
         let maps = entries.in_namespace(first.name()).writes();
         let maps = maps.filter(|entry| entry.name.starts_with(CONTROL));
         let maps = maps.iter().map(|entry| entry.took().as_millis_f64());
-        Ok(Waits::of(&outcomes, maps.collect()))
+        Ok(Waits::from_outcomes(&outcomes, maps.collect()))
     }
 }
 
@@ -99,7 +99,7 @@ async fn write_maps(maps: Api<ConfigMap>) {
 }
 
 impl Waits {
-    fn of(outcomes: &[Outcome], maps: Values) -> Self {
+    fn from_outcomes(outcomes: &[Outcome], maps: Values) -> Self {
         let granted = || outcomes.iter().flat_map(|outcome| &outcome.granted);
         let values = |of: fn(&GrantTimes) -> SignedDuration| -> Values {
             granted().map(|times| of(times).as_millis_f64()).collect()

@@ -28,13 +28,13 @@ const WAIT_RATIO: f64 = 3.0;
 /// The maximum number of AuditEvents from the floods and the grants together.
 const RECORDS: f64 = 2000.0;
 
-/// For how long, and how it is told.
+/// The duration and the report of a siege.
 #[derive(Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     pub(super) common: super::Options,
-    /// For how long there are floods, in minutes: 5, or 1 with --quick. Half as long there are none
-    /// before.
+    /// The duration of the floods in minutes: 5, or 1 with --quick. A phase of half that duration without floods
+    /// precedes.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=60))]
     minutes: Option<u32>,
 }

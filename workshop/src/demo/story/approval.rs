@@ -15,7 +15,7 @@ use crate::demo::people::Answer;
 impl Story<'_> {
     /// Requires bob's approval from now on: alice requests access in one terminal, he approves in another.
     pub(super) async fn with_approval(&self) -> Result<()> {
-        self.step(8, "Where somebody has to agree")?;
+        self.step(8, "Requests that require approvals")?;
         self.bob_has_to_agree().await?;
         let workload = format!("deploy/{WORKLOAD}");
         let words = [
@@ -36,15 +36,15 @@ impl Story<'_> {
             anyhow::Ok((listed, approved))
         };
         let (ran, (listed, approved)) = tokio::try_join!(alice, bob)?;
-        self.shown("bob", &listed)?;
+        self.show_command("bob", &listed)?;
         self.answer("bob", &approved, true, "")?;
-        self.shown("alice", &ran)?;
+        self.show_command("alice", &ran)?;
         ensure!(ran.text.contains("uid="), "it said: {}", ran.text);
         self.good("Her command waited for bob, and ran when he had agreed.")
     }
 
     /// Shows a command with all of its output.
-    fn shown(&self, who: &str, said: &Answer) -> Result<()> {
+    fn show_command(&self, who: &str, said: &Answer) -> Result<()> {
         self.command(who, &said.command)?;
         for line in said.text.lines() {
             self.screen.line(&format!("     {line}"))?;

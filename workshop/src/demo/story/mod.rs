@@ -13,7 +13,8 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use oz_api::{ExecAccessRequest, Phase, RequestStatus, TargetKind};
 use oz_e2e::{
-    Asked, ExecRequests, Gate, System, active, conditions_line, exec_request, exec_template,
+    ExecRequests, Gate, GrantedRequest, System, active, conditions_line, exec_request,
+    exec_template,
 };
 use oz_testkit::{Cluster, eventually, fixtures};
 use oz_trail::Action;
@@ -70,8 +71,8 @@ impl<'a> Story<'a> {
         let bindings = Api::<RoleBinding>::namespaced(self.admin.clone(), NAMESPACE);
         let mut bindings = Watching::start(bindings).await?;
         let asked = self.alice_asks().await.context("step 2")?;
-        self.who_may(&asked).await.context("step 3")?;
-        self.who_gets_in(&asked).await.context("step 4")?;
+        self.show_permissions(&asked).await.context("step 3")?;
+        self.show_connections(&asked).await.context("step 4")?;
         self.mallory_asks().await.context("step 5")?;
         self.the_end(&asked, &mut bindings)
             .await
@@ -91,8 +92,9 @@ impl<'a> Story<'a> {
             started.as_secs_f64()
         ))?;
         self.say(
-            "Oz is its webhook, its operator and its kinds, and here a gate besides. Each process runs under \
-             its own service account with the roles of deploy/rbac, not as an administrator.",
+            "Oz consists of its webhook, its operator and its kinds, and here a gate. Each process \
+             runs under its own service account with the roles of deploy/rbac, not as an \
+             administrator.",
         )?;
         self.people_may_ask().await?;
         fixtures::deployment(&self.admin, NAMESPACE, WORKLOAD, 2).await?;
@@ -148,7 +150,7 @@ impl<'a> Story<'a> {
         ))
     }
 
-    async fn alice_asks(&self) -> Result<Asked> {
+    async fn alice_asks(&self) -> Result<GrantedRequest> {
         self.step(2, "alice asks for access, for 20 seconds")?;
         let requests = self.requests("alice").await?;
         let mut watch = Watching::start(requests.api().clone()).await?;
@@ -171,7 +173,7 @@ impl<'a> Story<'a> {
                 seen.object.name_any() == REQUEST && settled(&seen.object)
             })
             .await?;
-        let asked = Asked {
+        let asked = GrantedRequest {
             request: seen.object,
         };
         let status = asked.status();
@@ -199,7 +201,7 @@ impl<'a> Story<'a> {
         Ok(asked)
     }
 
-    async fn who_may(&self, asked: &Asked) -> Result<()> {
+    async fn show_permissions(&self, asked: &GrantedRequest) -> Result<()> {
         self.step(3, "Who may get into that pod now?")?;
         let pods =
             fixtures::ready_pods(&self.admin, NAMESPACE, &format!("app={WORKLOAD}"), 2).await?;
@@ -221,7 +223,7 @@ impl<'a> Story<'a> {
         self.answer("bob", &no_bob, false, "  (same group, but he did not ask)")
     }
 
-    async fn who_gets_in(&self, asked: &Asked) -> Result<()> {
+    async fn show_connections(&self, asked: &GrantedRequest) -> Result<()> {
         self.step(4, "Getting in")?;
         let pod = asked.pod();
         let script = r#"echo "hello from process $$""#;
@@ -247,7 +249,11 @@ impl<'a> Story<'a> {
         }
     }
 
-    async fn the_end(&self, asked: &Asked, bindings: &mut Watching<RoleBinding>) -> Result<()> {
+    async fn the_end(
+        &self,
+        asked: &GrantedRequest,
+        bindings: &mut Watching<RoleBinding>,
+    ) -> Result<()> {
         let status = asked.status();
         let until = until(&status)?;
         self.step(6, &format!("The end, agreed for {} UTC", clock(until)))?;
@@ -334,7 +340,7 @@ impl<'a> Story<'a> {
     }
 
     async fn the_record(&self) -> Result<()> {
-        self.step(10, "What is on record")?;
+        self.step(10, "The audit trail")?;
         let expected = [
             (Action::RequestCreated, "alice"),
             (Action::AccessGranted, "alice"),
@@ -342,7 +348,7 @@ impl<'a> Story<'a> {
             (Action::AccessExpired, "alice"),
             (Action::AccessRevoked, "alice"),
             (Action::ApprovalGiven, "bob"),
-            (Action::SessionCut, "alice"),
+            (Action::SessionTerminated, "alice"),
             (Action::SessionRecorded, "alice"),
             (Action::RecordingPlayed, "bob"),
         ];

@@ -64,10 +64,10 @@ impl Story<'_> {
             .lines()
             .find(|line| line.contains("oz: "))
             .unwrap_or_default();
-        ensure!(told.contains("ended at"), "she was not told why: {said}");
+        ensure!(told.contains("ended at"), "the user got no reason: {said}");
         self.bad(told.trim())?;
         self.good(&format!(
-            "Her session was closed after {typed} keys, and she was told why."
+            "Her session was closed after {typed} keys, with the reason."
         ))?;
         self.played().await
     }
@@ -134,8 +134,9 @@ impl Story<'_> {
         let bindings = Api::<RoleBinding>::namespaced(self.admin.clone(), NAMESPACE);
         bindings.create(&PostParams::default(), &binding).await?;
         self.say(&format!(
-            "The template `{GATED}` has sessions go through oz's gate, a part of the API server's own paths, and has every \
-             one recorded. Nobody but the gate is bound, and kubectl is what it always was."
+            "The template `{GATED}` sends sessions through oz's gate, a part of the API server's \
+             own paths, and has every one recorded. The only subject of its binding is the gate, \
+             and kubectl is unchanged."
         ))
     }
 }
@@ -156,7 +157,7 @@ fn type_until_it_ends(mut command: std::process::Command) -> Result<(usize, Stri
         typed
     });
     let output = child.wait_with_output()?;
-    let typed = typing.join().ok().context("nobody typed")?;
+    let typed = typing.join().ok().context("no input")?;
     let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
     said.push_str(&String::from_utf8_lossy(&output.stderr));
     Ok((typed, said))

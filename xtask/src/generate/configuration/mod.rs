@@ -247,7 +247,7 @@ mod tests {
             "{page}"
         );
         assert!(
-            page.contains("| `tickets.checks.NAME.whenAway` | `Refuse` or `Allow` | `Refuse` |"),
+            page.contains("| `tickets.checks.NAME.failurePolicy` | `Fail` or `Ignore` | `Fail` |"),
             "{page}"
         );
     }

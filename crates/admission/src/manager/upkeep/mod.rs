@@ -370,7 +370,7 @@ impl Upkeep {
         );
         if let Some(name) = secret {
             let namespace = Some(self.declared.namespace.as_str());
-            let this = Selection::named(&name);
+            let this = Selection::with_name(&name);
             streams.push(crate::watch::touched::<Secret>(client, namespace, this).boxed());
         }
         if self.publish {

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::certificate::supplied::load;
 
-    fn at(seconds: i64) -> Timestamp {
+    fn timestamp(seconds: i64) -> Timestamp {
         Timestamp::from_second(2_000_000_000 + seconds).unwrap()
     }
 
@@ -157,10 +157,16 @@ mod tests {
     /// Creates a replica that serves with the first certificate.
     fn serving(first: &Supplied) -> Succession {
         let mut succession = Succession::default();
-        assert_eq!(succession.offer(first, &[], at(0)), Some(bundle(&[first])));
-        assert_eq!(succession.due(|_| None, false, at(0)), Some(at(0)));
-        succession.take(at(0)).unwrap();
-        assert_eq!(succession.due(|_| None, false, at(0)), None);
+        assert_eq!(
+            succession.offer(first, &[], timestamp(0)),
+            Some(bundle(&[first]))
+        );
+        assert_eq!(
+            succession.due(|_| None, false, timestamp(0)),
+            Some(timestamp(0))
+        );
+        succession.take(timestamp(0)).unwrap();
+        assert_eq!(succession.due(|_| None, false, timestamp(0)), None);
         succession
     }
 
@@ -170,29 +176,35 @@ mod tests {
         let mut succession = serving(&first);
         let live = [bundle(&[&first])];
         let both = bundle(&[&next, &first]);
-        assert_eq!(succession.offer(&next, &live, at(100)), Some(both.clone()));
+        assert_eq!(
+            succession.offer(&next, &live, timestamp(100)),
+            Some(both.clone())
+        );
         let nowhere = |_: &str| None;
         assert_eq!(
-            succession.due(nowhere, false, at(101)),
-            Some(at(100 + 600)),
+            succession.due(nowhere, false, timestamp(101)),
+            Some(timestamp(100 + 600)),
             "nobody registers it: it waits for so long"
         );
-        let registered = |_: &str| Some(at(102));
-        assert_eq!(succession.due(registered, false, at(103)), Some(at(112)));
+        let registered = |_: &str| Some(timestamp(102));
         assert_eq!(
-            succession.due(nowhere, true, at(103)),
-            Some(at(110)),
+            succession.due(registered, false, timestamp(103)),
+            Some(timestamp(112))
+        );
+        assert_eq!(
+            succession.due(nowhere, true, timestamp(103)),
+            Some(timestamp(110)),
             "nobody can tell"
         );
-        succession.take(at(112)).unwrap();
+        succession.take(timestamp(112)).unwrap();
         let live = [both.clone()];
-        let offered = succession.offer(&next, &live, at(112 + 599));
+        let offered = succession.offer(&next, &live, timestamp(112 + 599));
         assert_eq!(offered.as_ref(), Some(&both));
         // A bundle that another replica still has registered is kept for a while, and not required.
-        let later = at(112 + 601);
+        let later = timestamp(112 + 601);
         assert_eq!(succession.offer(&next, &live, later), Some(both));
         assert_eq!(succession.offer(&next, &[], later), Some(bundle(&[&next])));
-        let end = at(112 + 1201);
+        let end = timestamp(112 + 1201);
         assert_eq!(succession.offer(&next, &live, end), Some(bundle(&[&next])));
     }
 
@@ -202,17 +214,17 @@ mod tests {
         let mut late = Succession::default();
         let live = [bundle(&[&first])];
         let both = bundle(&[&next, &first]);
-        assert_eq!(late.offer(&next, &live, at(0)), Some(both.clone()));
-        late.take(at(0)).unwrap();
+        assert_eq!(late.offer(&next, &live, timestamp(0)), Some(both.clone()));
+        late.take(timestamp(0)).unwrap();
         // The order in which another replica wrote them does not matter.
         let other = bundle(&[&first, &next]);
         assert_eq!(
-            late.offer(&next, std::slice::from_ref(&other), at(5)),
+            late.offer(&next, std::slice::from_ref(&other), timestamp(5)),
             Some(other.clone())
         );
         // A foreign certificate is not kept.
         let foreign = [other + &bundle(&[&one()])];
-        assert_eq!(late.offer(&next, &foreign, at(6)), Some(both));
+        assert_eq!(late.offer(&next, &foreign, timestamp(6)), Some(both));
     }
 
     #[test]
@@ -222,15 +234,18 @@ mod tests {
         next.bundle.clone_from(&first.bundle);
         let live = [bundle(&[&first])];
         assert_eq!(
-            succession.offer(&next, &live, at(50)),
+            succession.offer(&next, &live, timestamp(50)),
             Some(live[0].clone())
         );
-        let long_since = |_: &str| Some(at(1));
-        assert!(succession.due(long_since, false, at(50)).unwrap() <= at(50));
-        succession.take(at(50)).unwrap();
+        let long_since = |_: &str| Some(timestamp(1));
+        assert!(succession.due(long_since, false, timestamp(50)).unwrap() <= timestamp(50));
+        succession.take(timestamp(50)).unwrap();
         let mut bare = one();
         bare.bundle = None;
-        assert_eq!(succession.offer(&bare, &[], at(60)), None);
-        assert_eq!(succession.due(|_| None, false, at(60)), Some(at(60)));
+        assert_eq!(succession.offer(&bare, &[], timestamp(60)), None);
+        assert_eq!(
+            succession.due(|_| None, false, timestamp(60)),
+            Some(timestamp(60))
+        );
     }
 }

@@ -55,7 +55,7 @@ impl Upkeep {
             Some(due) if now < due => Some(due),
             Some(_) => {
                 let leaf = self.succession.take(now)?;
-                tracing::info!(until = %leaf.until, "took up a supplied certificate");
+                tracing::info!(until = %leaf.until, "loaded a supplied certificate");
                 self.take(leaf);
                 None
             }

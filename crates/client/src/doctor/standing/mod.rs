@@ -50,7 +50,7 @@ struct Binding {
 }
 
 pub(super) async fn rights(cluster: &Cluster, oz: &str) -> Result<Finding> {
-    Ok(told(&read(cluster).await?, oz))
+    Ok(summarize(&read(cluster).await?, oz))
 }
 
 async fn read(cluster: &Cluster) -> Result<Rbac> {
@@ -124,7 +124,7 @@ where
     Ok(owners.filter_map(child).collect())
 }
 
-fn told(rbac: &Rbac, oz: &str) -> Finding {
+fn summarize(rbac: &Rbac, oz: &str) -> Finding {
     let mut lines: Vec<String> = rbac
         .bindings
         .iter()
@@ -135,13 +135,13 @@ fn told(rbac: &Rbac, oz: &str) -> Finding {
     let more = count.saturating_sub(SHOWN);
     lines.truncate(SHOWN);
     let mut text = match count {
-        0 => "nobody gets into pods but by oz".to_owned(),
-        1 => "1 binding lets somebody into pods without oz".to_owned(),
-        _ => format!("{count} bindings let somebody into pods without oz"),
+        0 => "no binding grants access to pods without oz".to_owned(),
+        1 => "1 binding grants access to pods without oz".to_owned(),
+        _ => format!("{count} bindings grant access to pods without oz"),
     };
     text.push_str(" (left out: system:masters, nodes, kube-system and oz itself");
     text.push_str(if rbac.cut_short {
-        "; there is more RBAC than was looked at)"
+        "; there is more RBAC than was read)"
     } else {
         ")"
     });
@@ -180,7 +180,7 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
         }
         let names = rule.resource_names.as_deref().unwrap_or(&[]);
         every |= names.is_empty();
-        pods.extend(names.iter().map(|name| shown(name)));
+        pods.extend(names.iter().map(|name| escape_name(name)));
         ways.extend(entries.iter().map(|one| one.subresource));
     }
     let subjects = binding.subjects.iter();
@@ -195,7 +195,7 @@ fn line(rbac: &Rbac, binding: &Binding, oz: &str) -> Option<String> {
     } else {
         format!(" of {}", some(&Vec::from_iter(pods)))
     };
-    let name = shown(name);
+    let name = escape_name(name);
     let place = match namespace {
         Some(namespace) => format!("RoleBinding {namespace}/{name}"),
         None => format!("ClusterRoleBinding {name}"),
@@ -218,11 +218,11 @@ fn is_of_system(subject: &Subject, oz: &str) -> bool {
 }
 
 fn whom(subject: &Subject) -> String {
-    let name = shown(&subject.name);
+    let name = escape_name(&subject.name);
     match (subject.kind.as_str(), &subject.namespace) {
         ("ServiceAccount", Some(namespace)) => format!("ServiceAccount {namespace}/{name}"),
         ("ServiceAccount", None) => format!("ServiceAccount /{name}"),
-        (kind, _) => format!("{} {name}", shown(kind)),
+        (kind, _) => format!("{} {name}", escape_name(kind)),
     }
 }
 
@@ -236,7 +236,7 @@ fn some(all: &[String]) -> String {
 
 /// Returns a printable form of a name that other users chose: without cursor movements, and of
 /// limited length.
-fn shown(name: &str) -> String {
+fn escape_name(name: &str) -> String {
     let plain: String = name
         .chars()
         .take(LONGEST)

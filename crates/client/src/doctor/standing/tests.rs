@@ -25,7 +25,7 @@ fn binding(namespace: &str, name: &str, role: (&str, &str), subject: &Value) -> 
 }
 
 fn text(rbac: &Rbac) -> String {
-    let finding = told(rbac, "oz-system");
+    let finding = summarize(rbac, "oz-system");
     assert_eq!(finding.verdict, Verdict::Good);
     finding.message
 }
@@ -62,9 +62,9 @@ fn bindings_that_give_pod_access_without_oz_are_reported() {
     ]));
     assert_eq!(
         told,
-        "2 bindings let somebody into pods without oz (left out: system:masters, nodes, \
-         kube-system and oz itself): RoleBinding shop/editors: Group devs (exec); RoleBinding \
-         shop/mine: User mallory\\u{1b}[2J (attach of db-0)"
+        "2 bindings grant access to pods without oz (left out: system:masters, nodes, kube-system \
+         and oz itself): RoleBinding shop/editors: Group devs (exec); RoleBinding shop/mine: User \
+         mallory\\u{1b}[2J (attach of db-0)"
     );
 }
 
@@ -100,19 +100,19 @@ fn all_kinds_of_roles_rights_and_subjects_are_reported() {
         ),
         (
             rule(&[""], &["nodes/proxy"], &["get"]),
-            "nobody",
+            "no binding",
             "(nodes/proxy)",
         ),
         (
             rule(&[""], &["pods/*", "pods", "pods/log"], &["*"]),
-            "nobody",
-            "nobody",
+            "no binding",
+            "no binding",
         ),
-        (rule(&["apps"], &["*"], &["*"]), "nobody", "nobody"),
+        (rule(&["apps"], &["*"], &["*"]), "no binding", "no binding"),
         (
             rule(&[""], &["pods/exec"], &["list", "watch"]),
-            "nobody",
-            "nobody",
+            "no binding",
+            "no binding",
         ),
     ] {
         for (subject, who) in [
@@ -136,7 +136,7 @@ fn all_kinds_of_roles_rights_and_subjects_are_reported() {
                 (bound("", "ClusterRole"), by_cluster_role),
             ] {
                 assert!(told.contains(wanted), "{rule:?}: {told}");
-                assert!(wanted == "nobody" || told.contains(who), "{told}");
+                assert!(wanted == "no binding" || told.contains(who), "{told}");
             }
         }
     }
@@ -146,7 +146,7 @@ fn all_kinds_of_roles_rights_and_subjects_are_reported() {
 fn a_grant_is_left_out_while_its_request_exists() {
     let user = json!({ "kind": "User", "name": "alice" });
     for (namespace, name, told) in [
-        ("shop", "mine-01234567", "nobody"),
+        ("shop", "mine-01234567", "no binding"),
         ("shop", "mine-89abcdef", "1 binding"),
         ("bank", "mine-01234567", "1 binding"),
     ] {

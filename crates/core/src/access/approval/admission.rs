@@ -6,7 +6,7 @@ use oz_api::{AccessRequestApproval, ApprovalConfig, Phase, Requester};
 
 use super::super::decide::Denial;
 use super::decide::MAX_APPROVALS;
-use super::{Answer, Asked, Candidate, is_about, is_named, is_same_person};
+use super::{Answer, ApprovalRequest, Candidate, is_about, is_named, is_same_person};
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::has_come;
 
@@ -38,31 +38,32 @@ pub fn may(
     let request = &found.request;
     waits(answer, request)?;
     let requester = request.requester(keys).map_err(|error| {
-        let why = format!("{} cannot be approved: {error}", named(request));
+        let why = format!("{} cannot be approved: {error}", format_request(request));
         Denial::new(error.reason(), why)
     })?;
     if is_same_person(&requester, approver) {
         let why = format!(
-            "{} asked for {} themselves; somebody else has to answer",
+            "{} created {} themselves; an approval by another user is required",
             requester.user,
-            named(request)
+            format_request(request)
         );
-        return Err(Denial::new("OwnRequest", why));
+        return Err(Denial::new("SelfApproval", why));
     }
     let asked = asked(found, &requester)?;
     let rules = rules(&asked, approver, request)?;
     if has_come(now, asked.until) {
         let why = format!(
-            "{} could be answered until {}; have it asked for again",
-            named(request),
+            "{} could be approved until {}; have the requester create it again",
+            format_request(request),
             asked.until
         );
         return Err(Denial::new("ApprovalTimedOut", why));
     }
     if answer.spec.digest != asked.digest {
         let why = format!(
-            "{} or its template is not what was seen: spec.digest must be {}; look at both again",
-            named(request),
+            "{} or its template was changed since it was read: spec.digest must be {}; read both \
+                again",
+            format_request(request),
             asked.digest
         );
         return Err(Denial::new("RequestChanged", why));
@@ -83,8 +84,9 @@ fn is_blank(text: &str) -> bool {
 fn waits(answer: &AccessRequestApproval, request: &Candidate<'_>) -> Result<(), Denial> {
     if !is_about(answer, request) {
         let why = format!(
-            "{} is another request than the one with UID {}: it was made anew; look at it, and answer that",
-            named(request),
+            "{} is another request than the one with UID {}: it was created again; read it, and \
+                approve or deny that",
+            format_request(request),
             answer.spec.access_request_ref.uid
         );
         return Err(Denial::new("RequestReplaced", why));
@@ -96,40 +98,43 @@ fn waits(answer: &AccessRequestApproval, request: &Candidate<'_>) -> Result<(), 
             phase => format!("{phase} already"),
         };
         let why = format!(
-            "{} is {state}, and waits for no answer; to end access, delete the request",
-            named(request)
+            "{} is {state}, and needs no approval; to revoke access, delete the request",
+            format_request(request)
         );
-        return Err(Denial::new("NotWaiting", why));
+        return Err(Denial::new("NotPending", why));
     }
     Ok(())
 }
 
-fn asked<'a>(found: &'a Found<'_>, requester: &'a Requester) -> Result<Asked<'a>, Denial> {
+fn asked<'a>(
+    found: &'a Found<'_>,
+    requester: &'a Requester,
+) -> Result<ApprovalRequest<'a>, Denial> {
     let request = &found.request;
     let Some((digest, config)) = &found.template else {
         let why = format!(
-            "{} of {} does not exist, so nobody knows who may approve; wait until it does",
+            "{} of {} does not exist, so its approvers are unknown; wait until it exists",
             request.authority(),
-            named(request)
+            format_request(request)
         );
         return Err(Denial::new("TemplateMissing", why));
     };
     let asked = config
         .as_ref()
-        .and_then(|config| Asked::of(request, requester, digest, config));
+        .and_then(|config| ApprovalRequest::from_candidate(request, requester, digest, config));
     asked.ok_or_else(|| {
         let why = format!(
-            "nobody has to approve {} by {}, or that is said in a way that cannot be used; there is nothing to \
-             answer",
-            named(request),
+            "{} requires no approval by {}, or its approval rules are invalid; an approval would \
+             have no effect",
+            format_request(request),
             request.authority()
         );
-        Denial::new("NoApprovalNeeded", why)
+        Denial::new("ApprovalNotRequired", why)
     })
 }
 
 fn rules(
-    asked: &Asked<'_>,
+    asked: &ApprovalRequest<'_>,
     approver: &Requester,
     request: &Candidate<'_>,
 ) -> Result<Rules, Denial> {
@@ -142,11 +147,11 @@ fn rules(
     let all = asked.config.rules.iter();
     let names: Vec<&str> = all.map(|rule| rule.name.as_str()).collect();
     let account = match approver.service_account() {
-        Some(_) => "; a service account is only by its own name, in users",
+        Some(_) => "; a service account counts only by its own name, in users",
         None => "",
     };
     let why = format!(
-        "{} is in no approval rule of {} ({}){account}; ask one of those who are",
+        "{} is in no approval rule of {} ({}){account}; ask an approver",
         approver.user,
         request.authority(),
         names.join(", ")
@@ -171,20 +176,20 @@ fn first(
         .find(|earlier| is_same_person(&earlier.by, approver))
     {
         let why = format!(
-            "{} answered {} already, by {}; delete that to answer anew",
+            "{} decided about {} already, by {}; delete that to decide again",
             own.by.user,
-            named(request),
+            format_request(request),
             own.name
         );
-        return Err(Denial::new("AnsweredAlready", why));
+        return Err(Denial::new("AlreadyDecided", why));
     }
     if answer.spec.approval && earlier.len() >= MAX_APPROVALS {
         let why = format!(
-            "{} has {} answers, which is as many as are looked at",
-            named(request),
+            "{} has {} approvals, which is the maximum",
+            format_request(request),
             earlier.len()
         );
-        return Err(Denial::new("TooManyAnswers", why));
+        return Err(Denial::new("TooManyApprovals", why));
     }
     Ok(())
 }
@@ -200,22 +205,22 @@ pub fn may_withdraw(
     request: Option<&Candidate<'_>>,
 ) -> Result<(), Denial> {
     if author != user {
-        let why = format!("the answer is {author}'s, and is withdrawn by nobody else; ask them");
-        return Err(Denial::new("NotYours", why));
+        let why = format!("the approval is {author}'s, and only its author can withdraw it");
+        return Err(Denial::new("NotAuthor", why));
     }
     match request {
         Some(request) if request.phase != Phase::Pending => {
             let why = format!(
-                "{} is {} already, so the answer stands; to end access, delete the request",
-                named(request),
+                "{} is {} already, so the decision is final; to revoke access, delete the request",
+                format_request(request),
                 request.phase
             );
-            Err(Denial::new("NotWaiting", why))
+            Err(Denial::new("NotPending", why))
         }
         _ => Ok(()),
     }
 }
 
-fn named(request: &Candidate<'_>) -> String {
+fn format_request(request: &Candidate<'_>) -> String {
     format!("{} {}", request.kind, request.identity.name)
 }

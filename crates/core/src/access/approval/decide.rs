@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use oz_api::Requester;
 
-use super::super::denial::named;
-use super::{Answer, Approved, Asked, matching, may_approve};
+use super::super::denial::format_subjects;
+use super::{Answer, ApprovalRequest, Approved, matching, may_approve};
 use crate::lifecycle::window::has_come;
 
 /// The maximum number of approvals that are read for one request, the earliest first. No rules require more
@@ -70,7 +70,7 @@ pub struct Missing {
 
 /// Returns the result at `now` of `answers` to the request in `asked`.
 #[must_use]
-pub fn decide(asked: &Asked<'_>, answers: &[Answer], now: Timestamp) -> Verdict {
+pub fn decide(asked: &ApprovalRequest<'_>, answers: &[Answer], now: Timestamp) -> Verdict {
     let own = own(asked, answers);
     let in_time = |answer: &&Answer| !has_come(answer.at, asked.until);
     let (mut counted, void): (Vec<&Answer>, Vec<&Answer>) = answers
@@ -103,7 +103,7 @@ pub fn decide(asked: &Asked<'_>, answers: &[Answer], now: Timestamp) -> Verdict 
 
 /// Returns the requester's own decisions, by their indices. A user with the requester's name or UID in one
 /// decision is the requester in all of them.
-fn own(asked: &Asked<'_>, answers: &[Answer]) -> BTreeSet<usize> {
+fn own(asked: &ApprovalRequest<'_>, answers: &[Answer]) -> BTreeSet<usize> {
     let names = std::iter::once(asked.requester);
     let names: Vec<&Requester> = names
         .chain(answers.iter().map(|answer| &answer.by))
@@ -115,7 +115,10 @@ fn own(asked: &Asked<'_>, answers: &[Answer]) -> BTreeSet<usize> {
 
 /// Returns the approvers with their rules among the earliest approvals that fill all rules; `None` if there
 /// are too few.
-fn granted(asked: &Asked<'_>, approvals: &[&Answer]) -> Option<(Vec<Approved>, Timestamp)> {
+fn granted(
+    asked: &ApprovalRequest<'_>,
+    approvals: &[&Answer],
+) -> Option<(Vec<Approved>, Timestamp)> {
     let places = matching::places(&asked.config.rules);
     let is_full = |count: usize| {
         let (_, assigned) = assigned(asked, &approvals[..count]);
@@ -149,7 +152,10 @@ fn granted(asked: &Asked<'_>, approvals: &[&Answer]) -> Option<(Vec<Approved>, T
 }
 
 /// Returns the persons behind approvals, and the rule for which each counts.
-fn assigned(asked: &Asked<'_>, approvals: &[&Answer]) -> (Vec<Vec<usize>>, matching::Assignment) {
+fn assigned(
+    asked: &ApprovalRequest<'_>,
+    approvals: &[&Answer],
+) -> (Vec<Vec<usize>>, matching::Assignment) {
     let rules = &asked.config.rules;
     let names: Vec<&Requester> = approvals.iter().map(|answer| &answer.by).collect();
     let persons = matching::persons(&names);
@@ -161,7 +167,7 @@ fn assigned(asked: &Asked<'_>, approvals: &[&Answer]) -> (Vec<Vec<usize>>, match
     (persons, assigned)
 }
 
-fn missing(asked: &Asked<'_>, approvals: &[&Answer]) -> Vec<Missing> {
+fn missing(asked: &ApprovalRequest<'_>, approvals: &[&Answer]) -> Vec<Missing> {
     let rules = &asked.config.rules;
     let (_, assigned) = assigned(asked, approvals);
     let places = matching::places(rules);
@@ -176,7 +182,7 @@ fn missing(asked: &Asked<'_>, approvals: &[&Answer]) -> Vec<Missing> {
                 rule: rule.name.clone(),
                 needed,
                 given: people.len(),
-                may: named(users, &rule.groups),
+                may: format_subjects(users, &rule.groups),
             }
         })
         .collect()
@@ -203,7 +209,7 @@ fn one(missing: &Missing) -> String {
         String::new()
     };
     if may.is_empty() {
-        return format!("{rule}{counted}: nobody else may");
+        return format!("{rule}{counted}: no other approver is left");
     }
     let named = may.iter().take(MAX_NAMED).map(|name| {
         let mut name = name.clone();

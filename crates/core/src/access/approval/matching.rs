@@ -20,8 +20,8 @@ pub fn assign(places: &[usize], people: &[Vec<usize>]) -> Assignment {
     assigned
 }
 
-/// Finds a place for a person, if others can move to make one. Each rule is tried once, so the recursion is
-/// never deeper than the number of rules.
+/// Assigns a person to a rule, if others can be assigned to other rules instead. Each rule is tried once, so the
+/// recursion is never deeper than the number of rules.
 fn place(
     person: usize,
     places: &[usize],

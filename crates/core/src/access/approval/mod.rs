@@ -27,11 +27,11 @@ pub use candidate::Candidate;
 pub use decide::{Missing, Verdict, decide};
 pub(crate) use stage::{Approvals, confirmed, fact, request_of, settled};
 pub use stage::{DENIED, WAITING};
-pub(super) use stage::{of, requested};
+pub(super) use stage::{evaluate, requested};
 
 /// The question that approvers decide.
 #[derive(Clone, Debug)]
-pub struct Asked<'a> {
+pub struct ApprovalRequest<'a> {
     /// User who requests access.
     pub requester: &'a Requester,
     /// Required approvals.
@@ -42,12 +42,12 @@ pub struct Asked<'a> {
     pub until: Timestamp,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ApprovalRequest<'a> {
     /// Returns the question about a request by a template of which the spec has this digest, or about an
     /// object without a template, which has this digest itself; `None` if the timeout is not valid, and for
     /// an emergency, which requires no approvals.
     #[must_use]
-    pub fn of(
+    pub fn from_candidate(
         candidate: &Candidate<'_>,
         requester: &'a Requester,
         template_digest: &str,
@@ -71,7 +71,7 @@ impl<'a> Asked<'a> {
 pub fn digest(candidate: &Candidate<'_>, template_digest: &str, config: &ApprovalConfig) -> String {
     encode::digest(&json!({
         "request": candidate.reference(),
-        "stamp": stamp::of(candidate.metadata),
+        "stamp": stamp::read(candidate.metadata),
         "template": template_digest,
         "rules": config,
     }))
@@ -177,7 +177,7 @@ pub fn is_named(rule: &ApprovalRule, person: &Requester) -> bool {
 
 /// Checks whether a user could approve the request.
 #[must_use]
-pub fn may_approve(asked: &Asked<'_>, person: &Requester) -> bool {
+pub fn may_approve(asked: &ApprovalRequest<'_>, person: &Requester) -> bool {
     let named = |rule: &ApprovalRule| is_named(rule, person);
     !is_same_person(asked.requester, person) && asked.config.rules.iter().any(named)
 }

@@ -12,7 +12,7 @@ use super::super::kind::{Assessment, FactsOf, Kind};
 use super::super::policy;
 use super::super::request::StoredRequest;
 use super::decide::waited_for;
-use super::{Answer, Approved, Asked, Verdict, answers, approvers, decide};
+use super::{Answer, ApprovalRequest, Approved, Verdict, answers, approvers, decide};
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
 use crate::lifecycle::window::after;
@@ -36,7 +36,7 @@ pub(crate) struct Approvals {
 
 /// Returns the state of the approvals that a request requires; `None` if it requires none, or if requester or
 /// template are unknown.
-pub(in crate::access) fn of<K: Kind>(
+pub(in crate::access) fn evaluate<K: Kind>(
     kind: &K,
     now: Timestamp,
     request: &StoredRequest<'_>,
@@ -51,19 +51,19 @@ pub(in crate::access) fn of<K: Kind>(
     let config = policy::approval(stamp.judgement.as_ref(), template)?;
     let candidate = request.candidate();
     let digest = template.spec_digest();
-    let asked = Asked::of(&candidate, &stamp.requester, &digest, &config)?;
+    let asked = ApprovalRequest::from_candidate(&candidate, &stamp.requester, &digest, &config)?;
     let read = known.confirmed.as_ref();
     let objects = read.and_then(|read| read.as_ref().ok());
     let objects = objects.unwrap_or(&known.approvals);
     let answers = answers(kind.keys(), objects, &candidate, &known.locks, now);
     let note = policy::note(stamp.judgement.as_ref(), Some(&config));
-    Some(Approvals::of(&asked, &answers, note, now))
+    Some(Approvals::evaluate(&asked, &answers, note, now))
 }
 
 impl Approvals {
     /// Evaluates the decisions about the request in `asked`; while more are required, `note` is added.
-    pub(crate) fn of(
-        asked: &Asked<'_>,
+    pub(crate) fn evaluate(
+        asked: &ApprovalRequest<'_>,
         answers: &[Answer],
         note: Option<String>,
         now: Timestamp,
@@ -106,8 +106,8 @@ pub(crate) fn settled<G, O, S>(
         return Ok(Vec::new());
     }
     let Some(approvals) = approvals else {
-        let message = "who has to approve it cannot be told: spec.accessConfig.approval of its template, or \
-                       then.approval of a policy, cannot be used; have its owners mend it";
+        let message = "its approvers are unknown: spec.accessConfig.approval of its template, or \
+                       then.approval of an access policy, is invalid; have its owners correct it";
         return Err(waits(facts, WAITING, message.to_owned()));
     };
     match &approvals.verdict {
@@ -119,8 +119,8 @@ pub(crate) fn settled<G, O, S>(
             let mut message = format!("waiting for {}", waited_for(missing));
             if *void > 0 {
                 message.push_str(&format!(
-                    "; {void} given for what the request or its template was before, or by somebody who is \
-                     locked out: these do not count, and have to be given anew"
+                    "; {void} given for an earlier content of the request or its template, or by a \
+                     locked user: these do not count, and are required again"
                 ));
             }
             if let Some(note) = &approvals.note {

@@ -5,9 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 use oz_api::{ApprovalConfig, ApprovalRule, Requester};
 use proptest::prelude::*;
 
-use super::super::testing::{NANOSECOND, at};
+use super::super::testing::{NANOSECOND, timestamp};
 use super::decide::waited_for;
-use super::{Answer, Asked, Verdict, decide, is_named, is_same_person};
+use super::{Answer, ApprovalRequest, Verdict, decide, is_named, is_same_person};
 
 const TIMEOUT: i64 = 1800;
 
@@ -67,7 +67,7 @@ fn answer(text: &str) -> Answer {
         approves: what.starts_with('+'),
         reason: None,
         digest: digest.to_owned(),
-        at: at(what[1..].parse().unwrap()),
+        at: timestamp(what[1..].parse().unwrap()),
         locked_until: None,
     }
 }
@@ -83,16 +83,16 @@ fn verdict(
     answers: &[Answer],
     now: Timestamp,
 ) -> Verdict {
-    let asked = Asked {
+    let asked = ApprovalRequest {
         requester,
         config,
         digest: "now".to_owned(),
-        until: at(TIMEOUT),
+        until: timestamp(TIMEOUT),
     };
     decide(&asked, answers, now)
 }
 
-fn told(verdict: &Verdict) -> String {
+fn describe(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Granted { by, at: last } => {
             let by: Vec<String> = by
@@ -102,7 +102,7 @@ fn told(verdict: &Verdict) -> String {
             format!(
                 "granted {} at {}",
                 by.join(" "),
-                last.duration_since(at(0)).as_secs()
+                last.duration_since(timestamp(0)).as_secs()
             )
         }
         Verdict::Waiting { missing, void: 0 } => format!("waiting {}", waited_for(missing)),
@@ -140,7 +140,7 @@ const TABLE: &[Row] = &[
     ("alice", TWO, "", 5, "waiting security (0 of 2): bob, carol, dave may"),
     ("alice", BOTH, "", 5, "waiting security: bob, carol may; sre: bob, dave may"),
     ("bob", ONE, "", 5, "waiting security: carol may"),
-    ("bob", TIGHT, "", 5, "waiting security: carol may; sre: nobody else may"),
+    ("bob", TIGHT, "", 5, "waiting security: carol may; sre: no other approver is left"),
     ("alice", ROBOT, "", 5, "waiting gate: system:serviceaccount:ci:gate may"),
     // One rule, one approval or denial.
     ("alice", ONE, "bob +10", 11, "granted security=bob at 10"),
@@ -199,7 +199,7 @@ const TABLE: &[Row] = &[
     ("alice", BOTH, "bob +10; carol +11", 12, "granted security=carol sre=bob at 11"),
     ("alice", TIGHT, "bob +10; carol +11", 12, "granted security=carol sre=bob at 11"),
     ("alice", TIGHT, "carol +10; bob +11", 12, "granted security=carol sre=bob at 11"),
-    ("alice", TIGHT, "bob +10; bob +11", 12, "waiting sre: nobody else may"),
+    ("alice", TIGHT, "bob +10; bob +11", 12, "waiting sre: no other approver is left"),
     ("alice", GROUPS, "bob%sre,sec +10", 11, "waiting security: group sec may"),
     ("alice", GROUPS, "bob%sre,sec +10; erin%sre +11", 12, "granted sre=erin security=bob at 11"),
     ("alice", GROUPS, "bob%sre,sec +10; erin%sec +11", 12, "granted sre=bob security=erin at 11"),
@@ -217,9 +217,14 @@ const TABLE: &[Row] = &[
 fn approvals_and_denials_give_expected_verdict() {
     assert!(TABLE.len() >= 60, "{}", TABLE.len());
     for &(requester, config, given, now, expected) in TABLE {
-        let verdict = verdict(&person(requester), &rules(config), &answers(given), at(now));
+        let verdict = verdict(
+            &person(requester),
+            &rules(config),
+            &answers(given),
+            timestamp(now),
+        );
         assert_eq!(
-            told(&verdict),
+            describe(&verdict),
             expected,
             "{requester} asks by {config}; {given:?}; at {now}"
         );
@@ -234,8 +239,13 @@ fn an_approval_counts_until_a_nanosecond_before_the_time_is_over() {
         (NANOSECOND, false),
     ] {
         let mut given = answers("bob +10");
-        given[0].at = at(TIMEOUT) + after;
-        let verdict = verdict(&person("alice"), &rules(ONE), &given, at(TIMEOUT) + after);
+        given[0].at = timestamp(TIMEOUT) + after;
+        let verdict = verdict(
+            &person("alice"),
+            &rules(ONE),
+            &given,
+            timestamp(TIMEOUT) + after,
+        );
         assert_eq!(
             matches!(verdict, Verdict::Granted { .. }),
             granted,
@@ -251,7 +261,8 @@ fn missing_approvers_are_listed_in_limited_length() {
     for rule in &mut config.rules {
         rule.users.clone_from(&users);
     }
-    let Verdict::Waiting { missing, .. } = verdict(&person("alice"), &config, &[], at(1)) else {
+    let Verdict::Waiting { missing, .. } = verdict(&person("alice"), &config, &[], timestamp(1))
+    else {
         panic!("nobody has answered")
     };
     assert!(waited_for(&missing).len() <= 512);
@@ -275,7 +286,7 @@ fn any_answer() -> impl Strategy<Value = Answer> {
             approves: true,
             reason: None,
             digest: if now { "now" } else { "old" }.to_owned(),
-            at: at(second),
+            at: timestamp(second),
             locked_until: None,
         },
     )
@@ -304,7 +315,7 @@ proptest! {
         now in 0..4000_i64,
     ) {
         let requester = person("alice/u-alice");
-        if let Verdict::Granted { by, at: last } = verdict(&requester, &config, &given, at(now)) {
+        if let Verdict::Granted { by, at: last } = verdict(&requester, &config, &given, timestamp(now)) {
             for rule in &config.rules {
                 let count = by.iter().filter(|one| one.rule == rule.name).count();
                 prop_assert_eq!(count, usize::try_from(rule.approvals).unwrap());
@@ -316,7 +327,7 @@ proptest! {
                     answer.by.user == one.user && answer.by.uid == one.uid && answer.at == one.at
                 });
                 let source = source.unwrap();
-                prop_assert!(source.digest == "now" && source.at < at(TIMEOUT) && source.at <= last);
+                prop_assert!(source.digest == "now" && source.at < timestamp(TIMEOUT) && source.at <= last);
                 for other in &by[..number] {
                     let other = Requester { user: other.user.clone(), uid: other.uid.clone(), groups: Vec::new() };
                     prop_assert!(!is_same_person(&own, &other));
@@ -341,8 +352,8 @@ proptest! {
         let mut reversed = sorted.clone();
         reversed.reverse();
         prop_assert_eq!(
-            verdict(&requester, &config, &sorted, at(now)),
-            verdict(&requester, &config, &reversed, at(now))
+            verdict(&requester, &config, &sorted, timestamp(now)),
+            verdict(&requester, &config, &reversed, timestamp(now))
         );
     }
 
@@ -357,7 +368,7 @@ proptest! {
             ..answer(&format!("frank%sre,sec +{second}"))
         });
         let named = config.rules.iter().any(|rule| is_named(rule, &person("frank%sre,sec")));
-        let verdict = verdict(&person("alice/u-alice"), &config, &given, at(second));
+        let verdict = verdict(&person("alice/u-alice"), &config, &given, timestamp(second));
         prop_assert_eq!(matches!(verdict, Verdict::Denied { .. }), named);
     }
 }

@@ -73,7 +73,7 @@ pub fn proven(keys: &Keys, record: Record, length: SignedDuration) -> Result<Rec
     let record = record
         .detail(FROM, window.from.to_string())
         .detail(UNTIL, window.until.to_string());
-    let Some(proof) = told(&record) else {
+    let Some(proof) = read_proof(&record) else {
         return Ok(record);
     };
     let sealed = seal::seal(keys, PURPOSE, &proof)?;
@@ -81,7 +81,7 @@ pub fn proven(keys: &Keys, record: Record, length: SignedDuration) -> Result<Rec
 }
 
 /// Returns the sealed data of an audit record.
-fn told(record: &Record) -> Option<Proof> {
+fn read_proof(record: &Record) -> Option<Proof> {
     let user = record.user.as_ref()?;
     Some(Proof {
         user: user.user.clone(),
@@ -100,7 +100,7 @@ pub fn on_record<'a>(keys: &Keys, record: &'a Record) -> Option<Opening<'a>> {
         return None;
     }
     let proof: Proof = seal::open(keys, PURPOSE, record.details.get(PROOF)?).ok()?;
-    let told = told(record)?;
+    let told = read_proof(record)?;
     if proof != told {
         return None;
     }
@@ -117,7 +117,7 @@ pub fn on_record<'a>(keys: &Keys, record: &'a Record) -> Option<Opening<'a>> {
 /// Returns the name of the review for an audit record: the same for all of one person, namespace and window.
 #[must_use]
 pub fn name_of(record: &Record) -> Option<String> {
-    let proof = told(record)?;
+    let proof = read_proof(record)?;
     let digest = encode::digest(&proof);
     let digits = digest.strip_prefix("sha256:")?;
     let short: String = digits.chars().take(16).collect();

@@ -18,7 +18,7 @@ use oz_trail::{Action, Record};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::denial::{Denial, list, named};
+use super::denial::{Denial, format_subjects, list};
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::after;
 
@@ -54,11 +54,11 @@ pub struct Terms {
 impl Terms {
     /// Parses the settings of a template; `None` if it allows no emergencies, or its settings are not valid.
     #[must_use]
-    pub fn of(config: &AccessConfig) -> Option<Self> {
+    pub fn from_config(config: &AccessConfig) -> Option<Self> {
         let config = config.emergency.as_ref()?;
         Some(Self {
             longest: config.max_duration.parse().ok()?,
-            within: config.review.within.parse().ok()?,
+            within: config.review.deadline.parse().ok()?,
             reviewers: Reviewers::from(&config.review),
             most: usize::try_from(config.open_reviews).ok()?,
         })
@@ -77,7 +77,7 @@ impl Terms {
 /// Returns the maximum duration of access by a template that otherwise permits `max`.
 #[must_use]
 pub fn longest(config: &AccessConfig, emergency: bool, max: GoDuration) -> GoDuration {
-    let terms = Terms::of(config).filter(|_| emergency);
+    let terms = Terms::from_config(config).filter(|_| emergency);
     terms.map_or(max, |terms| terms.longest.min(max))
 }
 
@@ -90,7 +90,7 @@ pub fn reviewers_text(reviewers: &Reviewers) -> String {
 /// Lists the reviewers in words.
 #[must_use]
 pub fn reviewers_named(reviewers: &Reviewers) -> String {
-    list(&named(&reviewers.users, &reviewers.groups))
+    list(&format_subjects(&reviewers.users, &reviewers.groups))
 }
 
 /// Checks whether a user with this number of unreviewed emergencies may have another.
@@ -108,11 +108,11 @@ pub fn has_room(
     }
     let user = &requester.user;
     Err(Denial::new(
-        "OpenReviews",
+        "TooManyOpenReviews",
         format!(
-            "{unreviewed} emergencies of {user} have not been reviewed, and template {template} allows no \
-             further one from {most} on; have them reviewed (`ozctl reviews --all` lists them), or ask \
-             without spec.emergency"
+            "{unreviewed} emergencies of {user} have no review, and template {template} denies \
+             another one from {most} on; have them reviewed (`ozctl reviews --all` lists them), or \
+             create the request without spec.emergency"
         ),
     ))
 }

@@ -1,6 +1,7 @@
 //! Reviews of emergencies and of break-glass: their creation from audit records, the users who may write a
 //! finding, and their further states. The seal on a review, over its whole content, is its only proof: the
 //! operator seals the reviews that it opens and keeps, the webhook seals a finding with its author.
+//! See docs/adr/0029-a-review-is-made-of-the-record.md.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,7 +20,7 @@ use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::{after, has_come};
 
 /// The reason of a review without a finding at its deadline.
-pub const OVERDUE: &str = "NotReviewedInTime";
+pub const OVERDUE: &str = "DeadlineExceeded";
 /// The reason of a review that was overdue, and now has a finding.
 pub const REVIEWED: &str = "Reviewed";
 
@@ -32,12 +33,12 @@ struct Sealed {
     /// Digest of the whole spec.
     spec: String,
     #[serde(flatten)]
-    standing: Standing,
+    standing: ReviewState,
 }
 
 /// The state of a review, as its seal proves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct ReviewState {
     /// Author of the finding; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Requester>,
@@ -63,7 +64,7 @@ pub fn records_so_far(mut names: Vec<String>) -> RecordsSoFar {
 pub fn put_seal(
     keys: &Keys,
     review: &mut AccessReview,
-    standing: Standing,
+    standing: ReviewState,
 ) -> Result<(), SealError> {
     let by = standing.by.as_ref().map(|by| by.user.clone());
     let purpose = match by {
@@ -83,7 +84,7 @@ fn sealed(
     keys: &Keys,
     purpose: Purpose,
     review: &AccessReview,
-    standing: Standing,
+    standing: ReviewState,
 ) -> Result<String, SealError> {
     let metadata = &review.metadata;
     let sealed = Sealed {
@@ -104,7 +105,7 @@ pub fn seal_of(metadata: &ObjectMeta) -> Option<&str> {
 
 /// Reads the state of a review; `None` if oz did not create it, or it was changed since it was sealed.
 #[must_use]
-pub fn read(keys: &Keys, review: &AccessReview) -> Option<Standing> {
+pub fn read(keys: &Keys, review: &AccessReview) -> Option<ReviewState> {
     let text = seal_of(&review.metadata)?;
     let by_webhook = || {
         let sealed: Sealed = seal::open(keys, Purpose::Finding, text).ok()?;
@@ -150,7 +151,7 @@ fn is_open_to_all(review: &AccessReview) -> bool {
 /// Lists the reviewers in words.
 fn who_may(review: &AccessReview) -> String {
     match is_open_to_all(review) {
-        true => "whoever has the ClusterRole oz-review-access there".to_owned(),
+        true => "all users with the ClusterRole oz-review-access there".to_owned(),
         false => reviewers_named(&review.spec.reviewers),
     }
 }
@@ -161,10 +162,10 @@ pub fn subject_named(review: &AccessReview) -> String {
     let user = &review.spec.requester.user;
     match (&review.spec.break_glass, &review.spec.attestation) {
         (Some(window), _) => format!(
-            "what {user} opened as break-glass from {} until {}",
+            "the use of break-glass by {user} from {} until {}",
             window.from, window.until
         ),
-        (None, Some(_)) => "who could get in".to_owned(),
+        (None, Some(_)) => "an attestation of entitlements".to_owned(),
         (None, None) => format!("the emergency of {user}"),
     }
 }
@@ -195,23 +196,23 @@ fn is_writable(
     let denied = |reason, why: String| Err(Denial::new(reason, why));
     if new.spec.opened() != old.spec.opened() {
         let why = format!(
-            "what review {name} is about is oz's, and is not changed: write spec.finding and spec.reason"
+            "the subject of review {name} is immutable: write spec.finding and spec.reason"
         );
         return denied("Immutable", why);
     }
     let Some(standing) = read(keys, old) else {
         let why = format!(
-            "review {name} is not as oz sealed it, so nothing that is written into it would count; \
-             have an administrator look at it"
+            "review {name} has no valid seal of oz, so a finding would not count; have an \
+             administrator check it"
         );
         return denied("ReviewForged", why);
     };
     if let Some(by) = standing.by {
         let why = format!(
-            "{} wrote review {name} already, and it stays as it is",
+            "{} wrote review {name} already, and a finding is immutable",
             by.user
         );
-        return denied("ReviewedAlready", why);
+        return denied("AlreadyReviewed", why);
     }
     if new.spec.finding.is_none() {
         let why = format!(
@@ -223,10 +224,10 @@ fn is_writable(
     match &old.spec.break_glass {
         Some(window) if !has_come(now, window.until) => {
             let why = format!(
-                "review {name} is about all that {} opens as break-glass until {}; write it from then on",
+                "review {name} is about the use of break-glass by {} until {}; write it after that",
                 old.spec.requester.user, window.until
             );
-            denied("NotOverYet", why)
+            denied("ReviewWindowOpen", why)
         }
         _ => Ok(()),
     }
@@ -241,11 +242,11 @@ fn is_by_reviewer(
     let asked = requester(old);
     if is_same_person(&asked, person) {
         let (did, reason) = match old.spec.break_glass {
-            Some(_) => ("got in as break-glass", "OwnBreakGlass"),
-            None => ("asked for this emergency", "OwnEmergency"),
+            Some(_) => ("used break-glass", "SelfReview"),
+            None => ("requested this emergency", "SelfReview"),
         };
         let why = format!(
-            "{} {did} themselves; somebody else has to review it ({})",
+            "{} {did} themselves; another reviewer is required ({})",
             asked.user,
             who_may(old)
         );
@@ -253,11 +254,11 @@ fn is_by_reviewer(
     }
     if !is_reviewer(old, person) {
         let account = match person.service_account() {
-            Some(_) => "; a service account is only by its own name, in users",
+            Some(_) => "; a service account counts only by its own name, in users",
             None => "",
         };
         let why = format!(
-            "{} is none of those who review {name} ({}){account}; ask one of them",
+            "{} is not a reviewer of {name} ({}){account}; ask a reviewer",
             person.user,
             who_may(old)
         );
@@ -281,7 +282,7 @@ pub enum Upkeep {
 
 /// Checks whether a review has no finding at its deadline.
 #[must_use]
-pub fn is_overdue(review: &AccessReview, standing: &Standing, now: Timestamp) -> bool {
+pub fn is_overdue(review: &AccessReview, standing: &ReviewState, now: Timestamp) -> bool {
     standing.by.is_none() && has_come(now, review.spec.due_at)
 }
 
@@ -291,7 +292,7 @@ pub fn is_overdue(review: &AccessReview, standing: &Standing, now: Timestamp) ->
 pub fn upkeep(
     keys: &Keys,
     review: &AccessReview,
-    standing: &Standing,
+    standing: &ReviewState,
     now: Timestamp,
     keep: SignedDuration,
 ) -> Option<Upkeep> {
@@ -329,13 +330,16 @@ pub fn status(review: &AccessReview, overdue: bool, now: Timestamp) -> ReviewSta
             what.push_str(&format!(" ({} {})", about.kind, about.name));
         }
         let waits = format!(
-            "nobody has reviewed {what}, which was due until {}: {} may",
+            "the review of {what} is overdue since {}; reviewers: {}",
             review.spec.due_at,
             who_may(review)
         );
         (OVERDUE, waits)
     } else {
-        (REVIEWED, "it was reviewed after it was due".to_owned())
+        (
+            REVIEWED,
+            "the review was written after it was due".to_owned(),
+        )
     };
     let generation = review.metadata.generation;
     conditions::set(
@@ -393,7 +397,7 @@ pub fn record(
 #[must_use]
 pub fn overdue(review: &AccessReview, now: Timestamp) -> Record {
     let message = format!(
-        "nobody reviewed {} until {}; {} may",
+        "the review of {} was not written until {}; reviewers: {}",
         subject_named(review),
         review.spec.due_at,
         who_may(review)

@@ -20,12 +20,13 @@ pub(in crate::access) fn settled(
     if !request.ask.emergency {
         return Ok(None);
     }
-    Terms::of(config).map(Some).ok_or_else(|| {
+    Terms::from_config(config).map(Some).ok_or_else(|| {
         let message = format!(
-            "spec.accessConfig.emergency of template {} cannot be used; have its owners mend it",
+            "spec.accessConfig.emergency of template {} is invalid; have the template's owners \
+                correct it",
             request.template
         );
-        State::Waiting(Failure::invalid("EmergencyUnusable", message))
+        State::Waiting(Failure::invalid("EmergencyConfigInvalid", message))
     })
 }
 
@@ -66,7 +67,7 @@ pub(in crate::access) fn confirmed<K: Kind>(
 /// Returns the condition that a grant is an emergency.
 pub(in crate::access) fn fact(emergency: &Emergency) -> Fact {
     let message = format!(
-        "EMERGENCY: granted without anybody's approval; to be reviewed until {} by {}",
+        "EMERGENCY: granted without an approval; to be reviewed until {} by {}",
         emergency.due_at,
         reviewers_named(&emergency.reviewers)
     );

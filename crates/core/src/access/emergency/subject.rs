@@ -11,7 +11,7 @@ use oz_trail::{Action, Record};
 
 use super::super::grant::object_name;
 use super::break_glass::{self, Opening};
-use super::review::{Standing, put_seal};
+use super::review::{ReviewState, put_seal};
 use super::{OnRecord, on_record};
 use crate::lifecycle::seal::{Keys, SealError};
 use crate::lifecycle::window::after;
@@ -28,7 +28,11 @@ pub enum Subject<'a> {
 impl<'a> Subject<'a> {
     /// Reads the subject of a review from an audit record; `None` if it has none, or was not written by oz.
     #[must_use]
-    pub fn of(keys: &Keys, record: &'a Record, terms: &'a break_glass::Terms) -> Option<Self> {
+    pub fn from_record(
+        keys: &Keys,
+        record: &'a Record,
+        terms: &'a break_glass::Terms,
+    ) -> Option<Self> {
         match break_glass::on_record(keys, record) {
             Some(opening) => Some(Self::BreakGlass(opening, terms)),
             None => on_record(keys, record).map(Self::Emergency),
@@ -122,6 +126,6 @@ pub fn opened(
         labels: Some(labels),
         ..review.metadata
     };
-    put_seal(keys, &mut review, Standing::default())?;
+    put_seal(keys, &mut review, ReviewState::default())?;
     Ok(Some(review))
 }

@@ -15,8 +15,8 @@ use oz_api::{
 use oz_trail::{Decision, RequestRef};
 
 use super::super::decide::{Ask, may as may_ask};
-use super::super::testing::{at, keys};
-use super::review::{self, Standing, Upkeep};
+use super::super::testing::{keys, timestamp};
+use super::review::{self, ReviewState, Upkeep};
 use super::*;
 use crate::lifecycle::seal::Keys;
 
@@ -44,7 +44,7 @@ fn config() -> AccessConfig {
             users: vec!["carol".into(), "system:serviceaccount:ci:mend".into()],
             max_duration: "30m".into(),
             review: ReviewConfig {
-                within: "24h".into(),
+                deadline: "24h".into(),
                 groups: vec!["security".into(), "system:serviceaccounts".into()],
                 users: vec!["alice".into(), "system:serviceaccount:ci:look".into()],
             },
@@ -93,18 +93,25 @@ fn emergency_is_permitted_to_named_users_with_reason_only() {
             &config,
             why,
             true,
-            Some("NotForEmergencies"),
+            Some("EmergencyNotAllowed"),
         ),
-        ("oncall", &[], &config, why, true, Some("NotForEmergencies")),
+        (
+            "oncall",
+            &[],
+            &config,
+            why,
+            true,
+            Some("EmergencyNotAllowed"),
+        ),
         (
             "dana",
             &["oncall "],
             &config,
             why,
             true,
-            Some("NotForEmergencies"),
+            Some("EmergencyNotAllowed"),
         ),
-        ("", &[], &config, why, true, Some("NotForEmergencies")),
+        ("", &[], &config, why, true, Some("EmergencyNotAllowed")),
         (
             "dana",
             &["oncall"],
@@ -121,8 +128,22 @@ fn emergency_is_permitted_to_named_users_with_reason_only() {
             true,
             Some("ReasonRequired"),
         ),
-        ("dana", &["oncall"], &none, why, true, Some("NoEmergency")),
-        ("carol", &[], &none, why, true, Some("NoEmergency")),
+        (
+            "dana",
+            &["oncall"],
+            &none,
+            why,
+            true,
+            Some("EmergencyAccessDisabled"),
+        ),
+        (
+            "carol",
+            &[],
+            &none,
+            why,
+            true,
+            Some("EmergencyAccessDisabled"),
+        ),
         (mend, &["system:serviceaccounts"], &config, why, true, None),
         (
             other,
@@ -130,7 +151,7 @@ fn emergency_is_permitted_to_named_users_with_reason_only() {
             &config,
             why,
             true,
-            Some("NotForEmergencies"),
+            Some("EmergencyNotAllowed"),
         ),
         (
             mend,
@@ -187,10 +208,17 @@ fn record(who: &Requester, uid: &str) -> Record {
         user: Some(who.clone()),
         request: request("inc", uid),
         template: "shell".into(),
-        ..Record::about(at(0), action, Decision::Allow, uid, "Success", "EMERGENCY")
+        ..Record::about(
+            timestamp(0),
+            action,
+            Decision::Allow,
+            uid,
+            "Success",
+            "EMERGENCY",
+        )
     };
     let record = record.detail("reason", "INC-42");
-    let granted = Terms::of(&config()).unwrap().granted(at(0));
+    let granted = Terms::from_config(&config()).unwrap().granted(timestamp(0));
     proven(&keys(), record, Some(&granted)).unwrap()
 }
 
@@ -211,7 +239,7 @@ fn opened(uid: &str) -> AccessReview {
 fn written(mut review: AccessReview, by: &Requester, when: Timestamp) -> AccessReview {
     review.spec.finding = Some(Finding::Justified);
     review.spec.reason = Some("seen".into());
-    let standing = Standing {
+    let standing = ReviewState {
         by: Some(by.clone()),
         at: Some(when),
     };
@@ -232,7 +260,7 @@ fn a_review_is_what_the_record_of_the_grant_says_and_the_same_each_time() {
         (spec.template.as_str(), spec.emergency.as_str()),
         ("shell", "INC-42")
     );
-    assert_eq!(spec.due_at, at(0) + DAY);
+    assert_eq!(spec.due_at, timestamp(0) + DAY);
     assert_eq!(
         spec.reviewers.groups,
         ["security", "system:serviceaccounts"]
@@ -241,7 +269,7 @@ fn a_review_is_what_the_record_of_the_grant_says_and_the_same_each_time() {
         spec.records,
         review::records_so_far(vec!["a".into(), "b".into()])
     );
-    assert_eq!(review::read(&keys(), &review), Some(Standing::default()));
+    assert_eq!(review::read(&keys(), &review), Some(ReviewState::default()));
 }
 
 #[test]
@@ -289,7 +317,7 @@ fn a_review_that_was_changed_or_copied_is_believed_no_more() {
         |review| review.metadata.annotations = None,
         |review| review.spec.access_request_ref.as_mut().unwrap().uid = "other".into(),
         |review| review.spec.requester.user = "mallory".into(),
-        |review| review.spec.due_at = at(1_000_000),
+        |review| review.spec.due_at = timestamp(1_000_000),
         |review| review.spec.reviewers.users.push("mallory".into()),
         |review| review.spec.finding = Some(Finding::Justified),
         |review| {
@@ -302,7 +330,11 @@ fn a_review_that_was_changed_or_copied_is_believed_no_more() {
         let mut review = opened("uid-1");
         change(&mut review);
         assert_eq!(review::read(&keys(), &review), None, "{number}");
-        let mut review = written(opened("uid-1"), &person("erin", "", &["security"]), at(9));
+        let mut review = written(
+            opened("uid-1"),
+            &person("erin", "", &["security"]),
+            timestamp(9),
+        );
         change(&mut review);
         // The existing finding is no change.
         assert_eq!(
@@ -311,7 +343,11 @@ fn a_review_that_was_changed_or_copied_is_believed_no_more() {
             "{number}"
         );
     }
-    let mut back = written(opened("uid-1"), &person("erin", "", &["security"]), at(9));
+    let mut back = written(
+        opened("uid-1"),
+        &person("erin", "", &["security"]),
+        timestamp(9),
+    );
     back.spec.finding = Some(Finding::Unjustified);
     assert_eq!(review::read(&keys(), &back), None);
 }
@@ -329,8 +365,8 @@ fn access_review_is_written_once_by_reviewer_other_than_requester() {
     };
     let good = with(Some(Finding::Unjustified));
     let mut later = with(Some(Finding::Justified));
-    later.spec.due_at = at(9_999_999);
-    let closed = written(open.clone(), &erin, at(9));
+    later.spec.due_at = timestamp(9_999_999);
+    let closed = written(open.clone(), &erin, timestamp(9));
     let mut forged = open.clone();
     forged.spec.reviewers.users.push("mallory".into());
     let mut into_forged = forged.clone();
@@ -380,28 +416,28 @@ fn access_review_is_written_once_by_reviewer_other_than_requester() {
             person("dana", "u-dana", &["security"]),
             &open,
             &good,
-            Some("OwnEmergency"),
+            Some("SelfReview"),
         ),
         (
             person("alice", "u-dana", &["security"]),
             &open,
             &good,
-            Some("OwnEmergency"),
+            Some("SelfReview"),
         ),
         (
             person("dana", "u-2", &["security"]),
             &open,
             &good,
-            Some("OwnEmergency"),
+            Some("SelfReview"),
         ),
         (erin.clone(), &open, &with(None), Some("FindingMissing")),
         (erin.clone(), &open, &later, Some("Immutable")),
-        (erin.clone(), &closed, &changed, Some("ReviewedAlready")),
+        (erin.clone(), &closed, &changed, Some("AlreadyReviewed")),
         (
             person("alice", "", &[]),
             &closed,
             &changed,
-            Some("ReviewedAlready"),
+            Some("AlreadyReviewed"),
         ),
         (
             person("mallory", "", &[]),
@@ -411,7 +447,7 @@ fn access_review_is_written_once_by_reviewer_other_than_requester() {
         ),
     ];
     for (number, (who, old, new, refused)) in rows.into_iter().enumerate() {
-        let answer = review::may(&keys(), &who, old, new, at(9)).err();
+        let answer = review::may(&keys(), &who, old, new, timestamp(9)).err();
         let answer = answer.map(|denial| denial.reason);
         assert_eq!(answer, refused, "{number} {}", who.user);
     }
@@ -425,7 +461,7 @@ fn unreviewed_emergency_counts_once_across_all_sources() {
     let renamed = person("dana", "u-2", &[]);
     let other = person("oscar", "u-oscar", &[]);
     let open = |uid: &str| opened(uid);
-    let closed = |uid: &str| written(opened(uid), &erin, at(9));
+    let closed = |uid: &str| written(opened(uid), &erin, timestamp(9));
     let mut forged = opened("uid-9");
     forged.spec.requester.user = "oscar".into();
     let none: Vec<Record> = Vec::new();
@@ -516,7 +552,7 @@ fn unreviewed_emergency_counts_once_across_all_sources() {
 fn upkeep_of_access_review_follows_due_time() {
     let keep = SignedDuration::from_hours(48);
     let erin = person("erin", "", &["security"]);
-    let due = at(0) + DAY;
+    let due = timestamp(0) + DAY;
     let nanosecond = SignedDuration::from_nanos(1);
     let told = |mut review: AccessReview, overdue| {
         review.status = Some(review::status(&review, overdue, due));
@@ -535,7 +571,7 @@ fn upkeep_of_access_review_follows_due_time() {
         assert_eq!(review::read(&keys(), &review), Some(standing));
         review
     };
-    let closed = sealed_again(written(open.clone(), &erin, at(60)), at(60));
+    let closed = sealed_again(written(open.clone(), &erin, timestamp(60)), timestamp(60));
     let late = sealed_again(written(open.clone(), &erin, due + DAY), due + DAY);
     let mut leaving = open.clone();
     leaving.metadata.deletion_timestamp =
@@ -549,8 +585,8 @@ fn upkeep_of_access_review_follows_due_time() {
         (&closed, due + DAY / 2, None),
         (&told(late.clone(), true), due + DAY, Some(Upkeep::Settled)),
         (&told(late.clone(), false), due + DAY, None),
-        (&closed, at(60) + keep - nanosecond, None),
-        (&closed, at(60) + keep, Some(Upkeep::Over)),
+        (&closed, timestamp(60) + keep - nanosecond, None),
+        (&closed, timestamp(60) + keep, Some(Upkeep::Over)),
     ] {
         let standing = review::read(&keys(), review).unwrap();
         let found = review::upkeep(&keys(), review, &standing, now, keep);
@@ -567,9 +603,13 @@ fn upkeep_of_access_review_follows_due_time() {
 fn a_review_is_sealed_again_when_the_key_is_replaced() {
     let (old, new) = ([3; 32], [4; 32]);
     let both = Keys::with_every_owner([new, old]);
-    let review = written(opened("uid-1"), &person("erin", "", &["security"]), at(9));
+    let review = written(
+        opened("uid-1"),
+        &person("erin", "", &["security"]),
+        timestamp(9),
+    );
     let standing = review::read(&both, &review).unwrap();
-    let found = review::upkeep(&both, &review, &standing, at(10), DAY);
+    let found = review::upkeep(&both, &review, &standing, timestamp(10), DAY);
     let Some(Upkeep::Sealed(text)) = found else {
         panic!("{found:?}")
     };
@@ -578,7 +618,10 @@ fn a_review_is_sealed_again_when_the_key_is_replaced() {
     annotations.insert(labels::REVIEW.into(), text);
     let alone = Keys::with_every_owner([new]);
     assert_eq!(review::read(&alone, &again), Some(standing.clone()));
-    assert_eq!(review::upkeep(&alone, &again, &standing, at(10), DAY), None);
+    assert_eq!(
+        review::upkeep(&alone, &again, &standing, timestamp(10), DAY),
+        None
+    );
     assert_eq!(
         again.spec.records,
         RecordsSoFar {
@@ -605,7 +648,7 @@ const HOUR: SignedDuration = SignedDuration::from_hours(1);
 fn opening(who: &Requester, namespace: &str, seconds: i64) -> Record {
     let (action, allow) = (Action::BreakGlassOpened, Decision::Allow);
     let mut record = Record::about(
-        at(seconds),
+        timestamp(seconds),
         action,
         allow,
         "review",
@@ -618,7 +661,7 @@ fn opening(who: &Requester, namespace: &str, seconds: i64) -> Record {
 }
 
 fn opened_by_glass(record: &Record, terms: &break_glass::Terms) -> AccessReview {
-    let subject = subject::Subject::of(&keys(), record, terms).unwrap();
+    let subject = subject::Subject::from_record(&keys(), record, terms).unwrap();
     let records = review::records_so_far(vec!["a".into()]);
     subject::opened(&keys(), &subject, records)
         .unwrap()
@@ -629,10 +672,10 @@ fn opened_by_glass(record: &Record, terms: &break_glass::Terms) -> AccessReview 
 fn break_glass_of_one_user_namespace_and_hour_is_one_review() {
     let root = person("root", "u-root", &["system:masters"]);
     let renamed = person("root", "u-2", &["system:masters"]);
-    let start = break_glass::window(at(0), HOUR);
-    assert!(start.from <= at(0) && at(0) < start.until);
+    let start = break_glass::window(timestamp(0), HOUR);
+    assert!(start.from <= timestamp(0) && timestamp(0) < start.until);
     assert_eq!(start.until.duration_since(start.from), HOUR);
-    let in_window = start.until.duration_since(at(0)).as_secs();
+    let in_window = start.until.duration_since(timestamp(0)).as_secs();
     let name = |record: &Record| subject::name_of(record).unwrap();
     let first = name(&opening(&root, "shop", 0));
     assert!(first.starts_with("break-glass-"), "{first}");
@@ -651,7 +694,7 @@ fn break_glass_of_one_user_namespace_and_hour_is_one_review() {
     assert_eq!(review.spec.due_at, start.until + DAY);
     assert_eq!(review.spec.requester.user, "root");
     assert_eq!(review.metadata.namespace.as_deref(), Some("shop"));
-    assert_eq!(review::read(&keys(), &review), Some(Standing::default()));
+    assert_eq!(review::read(&keys(), &review), Some(ReviewState::default()));
     // They are not emergencies.
     let none = (std::iter::empty(), std::iter::empty());
     let count = unreviewed(&keys(), &root, None, [&review].into_iter(), none.0, none.1);
@@ -685,19 +728,22 @@ fn a_record_of_break_glass_that_was_changed_opens_no_review() {
     for (number, (change, opens)) in changes.into_iter().enumerate() {
         let mut record = opening(&root, "shop", 0);
         change(&mut record);
-        let found = subject::Subject::of(&keys(), &record, &terms);
+        let found = subject::Subject::from_record(&keys(), &record, &terms);
         assert_eq!(found.is_some(), opens, "{number}");
     }
     let others = Keys::with_every_owner([[9; 32]]);
     let record = opening(&root, "shop", 0);
-    assert_eq!(subject::Subject::of(&others, &record, &terms), None);
+    assert_eq!(
+        subject::Subject::from_record(&others, &record, &terms),
+        None
+    );
 }
 
 #[test]
 fn break_glass_review_requires_other_user_and_end_of_window() {
     let root = person("root", "u-root", &["system:masters"]);
     let record = opening(&root, "shop", 0);
-    let until = break_glass::window(at(0), HOUR).until;
+    let until = break_glass::window(timestamp(0), HOUR).until;
     let before = until - SignedDuration::from_nanos(1);
     let account = "system:serviceaccount:ci:look";
     let rows: [(&[&str], Requester, Timestamp, Option<&str>); 9] = [
@@ -706,7 +752,7 @@ fn break_glass_review_requires_other_user_and_end_of_window() {
             &["erin"],
             person("erin", "", &[]),
             before,
-            Some("NotOverYet"),
+            Some("ReviewWindowOpen"),
         ),
         (
             &["erin"],
@@ -718,7 +764,7 @@ fn break_glass_review_requires_other_user_and_end_of_window() {
             &["root"],
             person("root", "", &[]),
             until,
-            Some("OwnBreakGlass"),
+            Some("SelfReview"),
         ),
         (&[account], person(account, "", &[]), until, None),
         // No reviewers are named: any user with the RBAC right, but no service account and not the user of
@@ -728,14 +774,9 @@ fn break_glass_review_requires_other_user_and_end_of_window() {
             &[],
             person("alter", "u-root", &[]),
             until,
-            Some("OwnBreakGlass"),
+            Some("SelfReview"),
         ),
-        (
-            &[],
-            person("root", "u-2", &[]),
-            until,
-            Some("OwnBreakGlass"),
-        ),
+        (&[], person("root", "u-2", &[]), until, Some("SelfReview")),
         (&[], person(account, "", &[]), until, Some("NotAReviewer")),
     ];
     for (number, (named, who, now, refused)) in rows.into_iter().enumerate() {
@@ -749,12 +790,12 @@ fn break_glass_review_requires_other_user_and_end_of_window() {
     // It is overdue, and reported as overdue, like any other.
     let open = opened_by_glass(&record, &break_glass_terms(&[]));
     let due = until + DAY;
-    let standing = Standing::default();
+    let standing = ReviewState::default();
     let found = review::upkeep(&keys(), &open, &standing, due, DAY);
     assert_eq!(found, Some(Upkeep::Overdue));
     let told = review::overdue(&open, due);
     assert!(
-        told.message.contains("what root opened as break-glass"),
+        told.message.contains("the use of break-glass by root"),
         "{}",
         told.message
     );
@@ -777,19 +818,25 @@ fn an_attestation_is_written_as_soon_as_it_is_there() {
     let mut object = AccessReview::new("attestation", spec);
     object.metadata.namespace = Some("oz-system".into());
     let erin = person("erin", "", &[]);
-    let standing = Standing {
+    let standing = ReviewState {
         by: Some(erin.clone()),
-        at: Some(at(0)),
+        at: Some(timestamp(0)),
     };
     review::put_seal(&keys(), &mut object, standing.clone()).unwrap();
     assert_eq!(review::read(&keys(), &object), Some(standing.clone()));
-    assert!(!review::is_overdue(&object, &standing, at(9)));
+    assert!(!review::is_overdue(&object, &standing, timestamp(9)));
     assert!(!review::is_reviewer(&object, &person("bob", "", &[])));
     let mut again = object.clone();
     again.spec.finding = Some(Finding::Justified);
-    let answer = review::may(&keys(), &person("bob", "", &[]), &object, &again, at(9));
-    assert_eq!(answer.unwrap_err().reason, "ReviewedAlready");
-    let over = review::upkeep(&keys(), &object, &standing, at(0) + DAY, DAY);
+    let answer = review::may(
+        &keys(),
+        &person("bob", "", &[]),
+        &object,
+        &again,
+        timestamp(9),
+    );
+    assert_eq!(answer.unwrap_err().reason, "AlreadyReviewed");
+    let over = review::upkeep(&keys(), &object, &standing, timestamp(0) + DAY, DAY);
     assert_eq!(over, Some(Upkeep::Over));
     let mut unsealed = object;
     unsealed.metadata.annotations = None;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use oz_api::conditions::{self, message};
-use oz_api::{ExecAccessRequest, ExecAccessTemplate, Follow, SessionProbe};
+use oz_api::{ExecAccessRequest, ExecAccessTemplate, OnPodReplacement, SessionProbe};
 use oz_trail::PodRef;
 
 use super::grant::{Following, Grant};
@@ -28,7 +28,7 @@ use crate::validate::Target;
 pub struct ExecAccess {
     /// The keys that open stamps, and that seal and open grants.
     pub keys: Keys,
-    /// The time for which a request is kept after it is over.
+    /// The time for which a request is kept after its end.
     pub keep_finished: KeepFinished,
     /// The gate's service account, if there is a gate.
     pub gate: Option<GateAccount>,
@@ -87,7 +87,7 @@ impl Kind for ExecAccess {
         };
         let pod = PodRef::stored(&chosen.metadata, case.asked.container.clone())
             .map_err(|error| State::Waiting(error.into()))?;
-        let follows = case.terms.follow == Follow::Successor;
+        let follows = case.terms.on_pod_replacement == OnPodReplacement::Follow;
         let following = follows.then(|| Following {
             workload: target.clone(),
             uid: workload.uid.clone(),
@@ -107,7 +107,7 @@ impl Kind for ExecAccess {
         grant: &Grant,
         facts: &Facts,
     ) -> Result<Option<Result<Grant, Failure>>, Question> {
-        successor::of(grant, facts)
+        successor::find(grant, facts)
     }
 }
 

@@ -13,7 +13,10 @@ use crate::controller::Failure;
 
 /// Returns the grant in the successor: the pod of the same name for workloads that reuse names, else any pod. `None` if
 /// the workload was replaced too.
-pub(super) fn of(grant: &Grant, facts: &Facts) -> Result<Option<Result<Grant, Failure>>, Question> {
+pub(super) fn find(
+    grant: &Grant,
+    facts: &Facts,
+) -> Result<Option<Result<Grant, Failure>>, Question> {
     let Some(following) = &grant.following else {
         return Ok(None);
     };

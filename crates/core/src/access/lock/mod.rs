@@ -238,8 +238,8 @@ impl Locked {
     #[must_use]
     pub fn denial(&self) -> Denial {
         let next = match until(&self.0) {
-            Some(_) => "ask again then, or have it removed",
-            None => "have it removed by somebody who may, and ask again",
+            Some(_) => "create the request after that, or have the lock deleted",
+            None => "have the lock deleted by a user with this right, and create the request again",
         };
         Denial::new(LOCKED, format!("{self}; {next}"))
     }
@@ -323,7 +323,8 @@ impl Locks {
         }
         if self.unreadable > 0 {
             let message = format!(
-                "{} AccessLocks cannot be read, and so not whom they lock out; have them removed, or oz brought up to date",
+                "failed to read {} AccessLocks, so the locked users are unknown; have them \
+                    deleted, or oz upgraded",
                 self.unreadable
             );
             let failure = Failure::transient(UNREADABLE, message);
@@ -358,10 +359,10 @@ pub fn may_change(
     }
     let name = Name::from_metadata(&lock.metadata)?;
     let why = format!(
-        "{} is whom AccessLock {name} locks out ({}), and does not change or remove it; somebody else does who has \
-         the ClusterRole oz-lock-access, or is of a group that mends clusters",
+        "{} is locked by AccessLock {name} ({}), and may not change or delete it; have another \
+         user do it, with the ClusterRole oz-lock-access or in a group of cluster administrators",
         user.user,
         target(&lock.spec.target)
     );
-    Err(Denial::new("LockedOut", why))
+    Err(Denial::new("Locked", why))
 }

@@ -2,6 +2,7 @@
 //! closes. This module finds the policies that also select a pod and permit more than its own policy, for every pod
 //! that oz confines: dedicated pods of grants, at the moment of the grant, where the result is only information; pods
 //! of harness runs and of seeds, at each change.
+//! See <https://kubernetes.io/docs/concepts/services-networking/network-policies/#the-two-sorts-of-pod-isolation>.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ pub enum Isolation {
 impl Isolation {
     /// Returns the effect of these policies of the namespace on `network`, for a pod with these labels and a policy of
     /// its own with the name `own`.
-    pub(super) fn of(
+    pub(super) fn compute(
         network: Network,
         own: &str,
         labels: &BTreeMap<String, String>,
@@ -55,20 +56,20 @@ impl Isolation {
         match self {
             Self::Alone => Fact::holds(
                 type_,
-                "When it was granted, no other NetworkPolicy opened more",
+                "When it was granted, no other NetworkPolicy permitted more connections",
             ),
             Self::Opened(names) => Fact::fails(
                 type_,
                 "OtherPolicies",
                 format!(
-                    "These NetworkPolicies select the pod as well, and let through more than its template \
-                     does: {names}"
+                    "These NetworkPolicies select the pod as well, and permit more connections \
+                     than its template does: {names}"
                 ),
             ),
             Self::Unknown(why) => Fact::fails(
                 type_,
-                "NotKnown",
-                format!("Whether other NetworkPolicies open more is not known: {why}"),
+                "NetworkPoliciesUnreadable",
+                format!("Whether other NetworkPolicies permit more connections is unknown: {why}"),
             ),
         }
     }
@@ -141,7 +142,7 @@ mod tests {
 
     fn found(network: Network, spec: Value) -> Isolation {
         let labels = BTreeMap::from([("team".to_owned(), "shop".to_owned())]);
-        Isolation::of(network, "own", &labels, Ok(&[policy("other", spec)]))
+        Isolation::compute(network, "own", &labels, Ok(&[policy("other", spec)]))
     }
 
     #[test]
@@ -212,16 +213,18 @@ mod tests {
         let mut policies: Vec<NetworkPolicy> =
             (0..9).map(|number| named(format!("p{number}"))).collect();
         policies.push(named("own".to_owned()));
-        let told = Isolation::of(SHUT, "own", &BTreeMap::new(), Ok(&policies));
+        let told = Isolation::compute(SHUT, "own", &BTreeMap::new(), Ok(&policies));
         assert_eq!(
             told,
             Isolation::Opened("p0, p1, p2, p3, p4 and 4 more".to_owned())
         );
-        let failure = Failure::transient("Timeout", "nobody answers");
-        let told = Isolation::of(SHUT, "own", &BTreeMap::new(), Err(&failure));
+        let failure = Failure::transient("Timeout", "the API server does not respond");
+        let told = Isolation::compute(SHUT, "own", &BTreeMap::new(), Err(&failure));
         let fact = told.fact();
         assert!(
-            !fact.holds && fact.reason == "NotKnown" && fact.message.contains("nobody answers")
+            !fact.holds
+                && fact.reason == "NetworkPoliciesUnreadable"
+                && fact.message.contains("the API server does not respond")
         );
     }
 }

@@ -35,7 +35,7 @@ pub use isolation::{Isolation, openers};
 pub struct PodAccess {
     /// The keys that open stamps, and that seal and open grants.
     pub keys: Keys,
-    /// The time for which a request is kept after it is over.
+    /// The time for which a request is kept after its end.
     pub keep_finished: KeepFinished,
     /// The gate's service account, if there is a gate.
     pub gate: Option<GateAccount>,
@@ -91,11 +91,11 @@ impl Kind for PodAccess {
             annotations.remove(labels::GRANT);
         }
         let name = &offer.grant.template;
-        let author = author::of(&template.metadata, &template.spec_digest());
+        let author = author::read(&template.metadata, &template.spec_digest());
         Some(author.ok_or_else(|| {
             let message = format!(
-                "nobody is noted as the author of template {name}, so the pod cannot be tried as \
-                 they would be admitted: change its spec, or delete and create it"
+                "template {name} has no recorded author, so the creation of the pod cannot be \
+                 tried as the author: change its spec, or delete and create it"
             );
             Failure::transient("AuthorUnknown", message)
         })
@@ -109,7 +109,7 @@ impl Kind for PodAccess {
     /// Returns the decision on the Role, once the Role exists; until then the decision on the pod, to which the UID and
     /// the content that the API server assigned now belong.
     fn decision(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Grant> {
-        let objects = Objects::of(request, live);
+        let objects = Objects::from_live(request, live);
         if let Some(role) = &objects.role {
             return objects::decision(&self.keys, request, role);
         }
@@ -136,7 +136,7 @@ impl Kind for PodAccess {
     /// Detects a pod of another author: a user who may create pods can create one with the name and marks of oz, but
     /// not with its seal.
     fn blocked(&self, request: &StoredRequest<'_>, live: &[Live]) -> Option<Failure> {
-        let objects = Objects::of(request, live);
+        let objects = Objects::from_live(request, live);
         if request.phase() != Phase::Pending || objects.role.is_some() || objects.binding.is_some()
         {
             return None;
@@ -144,8 +144,8 @@ impl Kind for PodAccess {
         objects.pod?;
         let name = request.object_name();
         Some(Failure::conflict(format!(
-            "Pod {name} exists already and carries no decision of oz for this request; it is left \
-             alone. Delete it, or ask again under another name"
+            "Pod {name} exists already and has no decision of oz for this request; oz does not \
+             change it. Delete it, or create the request under another name"
         )))
     }
 
@@ -159,13 +159,13 @@ impl Kind for PodAccess {
         live: &[Live],
         made: Option<&PodMade>,
     ) -> Option<Drift> {
-        let objects = Objects::of(request, live);
+        let objects = Objects::from_live(request, live);
         let pod = objects
             .pod
             .filter(|_| objects.role.is_none() && objects.binding.is_none())?;
         let found = live.iter().find(|live| watch::is(live, &pod))?;
         let content = &grant.own_pod.as_ref()?.content;
-        let is_it = PodMade::of(found).is_some_and(|now| match (made, content) {
+        let is_it = PodMade::from_live(found).is_some_and(|now| match (made, content) {
             (Some(made), _) => *made == now,
             (None, Some(content)) => now.runs(content),
             // The grant is of a release that did not store the digest.
@@ -181,7 +181,7 @@ impl Kind for PodAccess {
         grant: &Grant,
         live: &[Live],
     ) -> Option<End> {
-        let objects = Objects::of(request, live);
+        let objects = Objects::from_live(request, live);
         let drift = objects.drift(request, grant);
         drift
             .or_else(|| watch::drift(&objects, grant, live))
@@ -190,7 +190,7 @@ impl Kind for PodAccess {
     }
 
     fn upkeep(&self, request: &StoredRequest<'_>, grant: &Grant, live: &[Live]) -> Plan {
-        let pod = Objects::of(request, live).pod;
+        let pod = Objects::from_live(request, live).pod;
         let lowered = pod
             .as_ref()
             .and_then(|pod| build::lowered_deadline(grant, pod));

@@ -70,7 +70,7 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
                 .metadata
                 .labels;
             let labels = labels.into_iter().flatten().collect();
-            Isolation::of(network, &grant.object_name(), &labels, policies)
+            Isolation::compute(network, &grant.object_name(), &labels, policies)
         });
     if let Some(own) = &mut grant.own_pod {
         own.isolation = isolation;
@@ -81,7 +81,7 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
 
 fn first(access: &PodAccess, grant: &Grant, rendered: &Rendered) -> Result<Vec<Child>, State> {
     let sealed = grant.seal(&access.keys);
-    let sealed = sealed.map_err(|error| State::Waiting(error.of("grant")))?;
+    let sealed = sealed.map_err(|error| State::Waiting(error.into_failure("grant")))?;
     let policy = build::network_policy(grant).as_ref().map(Child::new);
     Ok(policy
         .into_iter()
@@ -96,13 +96,13 @@ fn impossible(error: &MutateError) -> State {
     match error {
         MutateError::TooLarge(_) => State::Refused(
             Phase::Denied,
-            Failure::invalid("CeilingExceeded", error.to_string()),
+            Failure::invalid("LimitExceeded", error.to_string()),
         ),
         MutateError::Patch { .. } | MutateError::Shape(_) => {
-            State::Waiting(Failure::invalid("PodImpossible", error.to_string()))
+            State::Waiting(Failure::invalid("PodInvalid", error.to_string()))
         }
         MutateError::NoContainer(_) | MutateError::Empty | MutateError::NoModel => {
-            State::Waiting(Failure::transient("PodImpossible", error.to_string()))
+            State::Waiting(Failure::transient("PodInvalid", error.to_string()))
         }
     }
 }

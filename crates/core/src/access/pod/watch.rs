@@ -89,7 +89,7 @@ pub(super) fn never_ready(
 
 /// Returns the facts about the readiness of the pod, and about its differences from the pod that a user might expect.
 pub(super) fn facts(request: &StoredRequest<'_>, grant: &Grant, live: &[Live]) -> Vec<Fact> {
-    let pod = Objects::of(request, live).pod;
+    let pod = Objects::from_live(request, live).pod;
     let state = pod.as_ref().map(pod_state::state);
     let not = match state {
         Some(PodState::Ready) => None,

@@ -81,8 +81,8 @@ pub fn too_many(count: usize) -> Option<Refused> {
         policy: String::new(),
         failed: true,
         message: format!(
-            "the cluster has {count} AccessPolicies, and {MAX_POLICIES} are asked at most, so nothing is \
-             granted; have whoever writes them ({MENDS}) delete some"
+            "the cluster has {count} AccessPolicies, and the maximum is {MAX_POLICIES}, so no \
+             access is granted; have their authors ({MENDS}) delete some"
         ),
     })
 }
@@ -92,8 +92,9 @@ fn unread(count: usize) -> Refused {
         policy: String::new(),
         failed: true,
         message: format!(
-            "{count} AccessPolicies of the cluster cannot be read, so nothing is granted that they might \
-             refuse; have whoever writes policies ({MENDS}) delete them: the log of oz-webhook names them"
+            "failed to read {count} AccessPolicies of the cluster, so no access is granted that \
+             they might deny; have the authors of access policies ({MENDS}) delete them: the log \
+             of oz-webhook names them"
         ),
     }
 }
@@ -102,7 +103,7 @@ fn nameless(error: &IdentityError) -> Refused {
     Refused {
         policy: String::new(),
         failed: true,
-        message: format!("an AccessPolicy cannot be asked, so nothing is granted: {error}"),
+        message: format!("failed to evaluate an AccessPolicy, so no access is granted: {error}"),
     }
 }
 
@@ -110,8 +111,8 @@ fn no_template() -> Refused {
     Refused {
         policy: String::new(),
         failed: true,
-        message: "the template does not exist, and the AccessPolicies of the cluster are asked about it; \
-                  create it first, then ask again"
+        message: "the template does not exist, and the AccessPolicies of the cluster require it; \
+                  create it first, then create the request again"
             .to_owned(),
     }
 }
@@ -122,9 +123,9 @@ fn too_large(names: &str) -> Refused {
         policy: String::new(),
         failed: true,
         message: format!(
-            "the AccessPolicies that match ({shown}) come to more than {MAX_RULES} rules, {MAX_TICKETS} demands on \
-             a ticket, or {MAX_JUDGEMENT} bytes, which is as much as is kept; have whoever writes them ({MENDS}) name groups in place of \
-             users, or fewer rules"
+            "the AccessPolicies that match ({shown}) have more than {MAX_RULES} rules, \
+             {MAX_TICKETS} ticket requirements, or {MAX_JUDGEMENT} bytes, which is the maximum; \
+             have their authors ({MENDS}) name groups instead of users, or fewer rules"
         ),
     }
 }
@@ -152,7 +153,7 @@ fn add<E: Display>(judgement: &mut Judgement, opinion: &Opinion<'_, E>) {
     });
     let then = &policy.spec.then;
     if let Some(denial) = &then.deny {
-        let message = format!("AccessPolicy {name} refuses it: {}", denial.message.trim());
+        let message = format!("AccessPolicy {name} denies it: {}", denial.message.trim());
         refuse(
             judgement,
             Refused {
@@ -188,8 +189,8 @@ fn failed(name: &str, why: &str) -> Refused {
         policy: name.to_owned(),
         failed: true,
         message: format!(
-            "AccessPolicy {name} cannot be asked ({why}), so nothing is granted that it might refuse; have \
-             whoever writes policies ({MENDS}) correct it, or delete it"
+            "failed to evaluate AccessPolicy {name} ({why}), so no access is granted that it might \
+             deny; have the authors of access policies ({MENDS}) correct it, or delete it"
         ),
     }
 }

@@ -31,13 +31,14 @@ pub fn holds<T: AccessTemplate>(
     };
     for rule in &judgement.tickets {
         let who = || format!("AccessPolicy {}", rule.policy);
-        ticket::named(Some(&rule.ticket), who, ask)?;
+        ticket::validate(Some(&rule.ticket), who, ask)?;
     }
     if judgement.asked > 0 && judgement.template.as_ref() != Some(&seen(template)) {
         let name = Name::from_metadata(template.meta())?;
         let why = format!(
-            "template {name} is not what the AccessPolicies of the cluster were asked about when the request was \
-             created: it was changed, or its labels or annotations were; ask again"
+            "template {name} is not the one for which the AccessPolicies of the cluster were \
+             evaluated when the request was created: its spec, labels or annotations were changed; \
+             create the request again"
         );
         return Err(Denial::new(ANOTHER_TEMPLATE, why));
     }
@@ -54,8 +55,9 @@ pub fn permits(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<()
         None => Ok(()),
         Some(rule) => {
             let why = format!(
-                "AccessPolicy {} requires a ticket, and a transient binding names none; have whoever writes policies \
-                 exempt it by request.kind, or give access in another way",
+                "AccessPolicy {} requires a change ticket, and a transient binding has none; have \
+                 the authors of access policies exempt it by request.kind, or grant access in \
+                 another way",
                 rule.policy
             );
             Err(Denial::new(NO_TICKET, why))
@@ -133,13 +135,13 @@ fn joined(own: Option<ApprovalConfig>, judgement: Option<&Judgement>) -> Option<
 /// Checks whether approvals of the request may be relevant, as far as its stamp shows without a key.
 #[must_use]
 pub fn asks<T: AccessTemplate>(request: &Request<'_>, template: &T) -> bool {
-    template.config().approval.is_some() || told(request.metadata)
+    template.config().approval.is_some() || requires_approval(request.metadata)
 }
 
 /// Checks whether access policies require approvals, as far as the stamp of an object shows without a key.
 #[must_use]
-pub fn told(metadata: &ObjectMeta) -> bool {
-    stamp::told(metadata)
+pub fn requires_approval(metadata: &ObjectMeta) -> bool {
+    stamp::parse_unverified(metadata)
         .and_then(|stamp| stamp.judgement)
         .is_some_and(|judgement| judgement.approval.is_some())
 }
@@ -167,7 +169,8 @@ pub fn note(judgement: Option<&Judgement>, approval: Option<&ApprovalConfig>) ->
     };
     approval?;
     Some(format!(
-        "spec.accessConfig.approval.when of the template could not be evaluated ({why}), so its rules apply"
+        "failed to evaluate spec.accessConfig.approval.when of the template ({why}), so its rules \
+            apply"
     ))
 }
 
@@ -178,16 +181,16 @@ pub enum Stricter {
     #[error(transparent)]
     Denied(#[from] Denial),
     /// Access has this maximum duration.
-    #[error("access can last {0} at most now")]
+    #[error("the maximum duration is {0} now")]
     Duration(GoDuration),
     /// This check also validates the change ticket.
-    #[error("check {0} has to accept its ticket as well now")]
+    #[error("check {0} must accept its ticket now")]
     TicketCheck(String),
     /// Approvals are required.
-    #[error("others have to agree now, and had not when it was asked")]
+    #[error("approvals are required now, and were not when it was created")]
     Approval,
-    /// One more rule has to hold.
-    #[error("rule {rule} has to hold as well now ({policies})")]
+    /// An additional rule must hold.
+    #[error("rule {rule} must be met now ({policies})")]
     Rule {
         /// Name of the rule.
         rule: String,
@@ -195,10 +198,10 @@ pub enum Stricter {
         policies: String,
     },
     /// Approvals are given within this time.
-    #[error("it could be approved for {0} only now")]
+    #[error("its maximum duration by approval is {0} now")]
     Timeout(String),
-    /// Answers require a reason.
-    #[error("an answer must give a reason now")]
+    /// Approvals and denials require a reason.
+    #[error("an approval requires a reason now")]
     Reason,
 }
 

@@ -102,7 +102,7 @@ impl From<&Grant> for Active {
 impl Situation {
     /// Creates the input for a request, from its requester and the template that it names.
     #[must_use]
-    pub fn of<T: AccessTemplate>(
+    pub fn from_request<T: AccessTemplate>(
         now: Timestamp,
         requester: &Requester,
         request: &Request<'_>,

@@ -135,14 +135,14 @@ fn fact(now: Timestamp, object: &AccessPolicy, checked: &Checked) -> Fact {
     }
     if checked.count > MAX_POLICIES {
         let why = format!(
-            "there are {} policies, and {MAX_POLICIES} are asked at most",
+            "there are {} policies, and the maximum is {MAX_POLICIES}",
             checked.count
         );
         return Fact::fails(READY, TOO_MANY, refusing(&why));
     }
-    Fact::holds(READY, "The policy can be asked")
+    Fact::holds(READY, "The policy can be evaluated")
 }
 
 fn refusing(why: &str) -> String {
-    format!("Error: {why}; every request is refused until this is corrected or deleted")
+    format!("Error: {why}; every request is denied until this is corrected or deleted")
 }

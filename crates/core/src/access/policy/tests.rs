@@ -13,9 +13,9 @@ use proptest::prelude::*;
 use super::combine::{content, missing, shorter};
 use super::status::{Checked, INVALID, NotCompiled, Policies, READY, TOO_MANY};
 use super::*;
-use crate::access::approval::{Answer, Asked, Verdict, decide};
+use crate::access::approval::{Answer, ApprovalRequest, Verdict, decide};
 use crate::access::decide::Ask;
-use crate::access::testing::at;
+use crate::access::testing::timestamp;
 use crate::access::ticket;
 use crate::controller::{Controller as _, Outcome};
 
@@ -120,7 +120,7 @@ fn names(config: Option<&ApprovalConfig>) -> String {
 
 /// Formats the result of several access policies: refusal, rules, maximum duration, and requirement of a
 /// reason.
-fn told(judgement: &Judgement, template: &ExecAccessTemplate) -> String {
+fn describe(judgement: &Judgement, template: &ExecAccessTemplate) -> String {
     let refused = judgement.refused.as_ref().map(|refused| {
         let mark = if refused.failed { "!" } else { "" };
         format!("{}{mark}", refused.policy)
@@ -262,7 +262,7 @@ fn the_strictest_of_each_holds() {
     ];
     for (template, policies, expected) in rows {
         let judgement = together(&policies, template);
-        assert_eq!(told(&judgement, template), expected, "{policies:?}");
+        assert_eq!(describe(&judgement, template), expected, "{policies:?}");
         let mut reversed = policies.clone();
         reversed.reverse();
         assert_eq!(
@@ -282,7 +282,7 @@ fn excess_or_unreadable_access_policies_refuse_request() {
     assert!(together(&many[1..], &template).refused.is_none());
     let refused = together(&many, &template).refused.unwrap();
     assert!(
-        refused.message.contains("64 are asked at most"),
+        refused.message.contains("the maximum is 64"),
         "{}",
         refused.message
     );
@@ -299,7 +299,7 @@ fn excess_or_unreadable_access_policies_refuse_request() {
             .refused
             .unwrap()
             .message
-            .contains("name groups in place of users")
+            .contains("name groups instead of users")
     );
     assert!(judgement.approval.is_none());
     let rules: Vec<_> = (0..3)
@@ -320,7 +320,7 @@ fn excess_or_unreadable_access_policies_refuse_request() {
     assert!(
         unread
             .message
-            .contains("1 AccessPolicies of the cluster cannot be read")
+            .contains("failed to read 1 AccessPolicies of the cluster")
     );
 }
 
@@ -369,11 +369,11 @@ fn a_judgement_is_stricter_if_it_asks_for_anything_more() {
         ),
         (
             vec![(policy("c", deny("no")), Err("x".to_owned()))],
-            Some("cannot be asked"),
+            Some("failed to evaluate AccessPolicy"),
         ),
         (
             vec![(policy("c", at_most("59m")), Ok(true))],
-            Some("59m0s at most"),
+            Some("the maximum duration is 59m0s"),
         ),
         (
             vec![(
@@ -387,7 +387,7 @@ fn a_judgement_is_stricter_if_it_asks_for_anything_more() {
                 policy("c", agree(std::slice::from_ref(&sre), "10m")),
                 Ok(true),
             )],
-            Some("10m only"),
+            Some("by approval is 10m"),
         ),
         (
             vec![(policy("c", reasoned()), Ok(true))],
@@ -446,7 +446,7 @@ fn the_status_says_whether_a_policy_can_be_asked() {
         ),
         (&bad, Ok(()), 1, INVALID, false),
     ] {
-        let now = at(0);
+        let now = timestamp(0);
         assert!(
             Policies
                 .decide(now, object, &None, &[])
@@ -545,7 +545,7 @@ fn is_granted(
         user: "alice".into(),
         ..Requester::default()
     };
-    let asked = Asked {
+    let asked = ApprovalRequest {
         requester: &alice,
         config: &config,
         digest: "now".into(),
@@ -562,11 +562,14 @@ fn is_granted(
             approves: true,
             reason: None,
             digest: "now".into(),
-            at: at(60),
+            at: timestamp(60),
             locked_until: None,
         })
         .collect();
-    matches!(decide(&asked, &answers, at(61)), Verdict::Granted { .. })
+    matches!(
+        decide(&asked, &answers, timestamp(61)),
+        Verdict::Granted { .. }
+    )
 }
 
 proptest! {

@@ -31,7 +31,7 @@ pub(crate) const CREATED: &str = "2026-01-01T12:00:00Z";
 pub(crate) const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
 pub(crate) const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
 
-pub(crate) fn at(seconds: i64) -> Timestamp {
+pub(crate) fn timestamp(seconds: i64) -> Timestamp {
     CREATED.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct World<K: InMemory> {
 
 impl<K: InMemory> World<K> {
     /// Creates a request by alice, of the devs, with a stamp as the webhook makes it.
-    pub(crate) fn of(
+    pub(crate) fn from_parts(
         controller: K,
         mut request: K::Request,
         template: K::Template,
@@ -127,7 +127,7 @@ impl<K: InMemory> World<K> {
         metadata.namespace = Some("shop".into());
         metadata.uid = Some(UID.into());
         metadata.generation = Some(1);
-        metadata.creation_timestamp = Some(Time(at(0)));
+        metadata.creation_timestamp = Some(Time(timestamp(0)));
         let mut world = Self {
             controller,
             request,
@@ -179,7 +179,7 @@ impl<K: InMemory> World<K> {
             name: self.request.name_any(),
             generate_name: String::new(),
             spec_digest: self.request.view().spec.digest(),
-            at: at(0),
+            at: timestamp(0),
             nonce: "nonce".into(),
             judgement: self.judgement.clone(),
             ..Stamp::default()
@@ -280,7 +280,7 @@ impl<K: InMemory> World<K> {
                 return self.status();
             }
         }
-        panic!("the plan never comes to rest: {:?}", self.plan(now));
+        panic!("the plan does not converge: {:?}", self.plan(now));
     }
 
     /// Returns the decisions of the passes at these instants, without any message; `happens` precedes each pass.
@@ -292,7 +292,7 @@ impl<K: InMemory> World<K> {
         let mut decided = Vec::new();
         for &second in seconds {
             happens(self, second);
-            let done = done_by(&self.pass(at(second)));
+            let done = done_by(&self.pass(timestamp(second)));
             let status = self.status();
             let conditions: Vec<String> = status
                 .conditions
@@ -324,7 +324,7 @@ impl<K: InMemory> World<K> {
     fn step(&mut self, step: &Step) -> Option<Failure> {
         if let Step::Record(record) = step {
             if self.records_fail {
-                return Some(Failure::transient("RecordFailed", "nobody listens"));
+                return Some(Failure::transient("RecordFailed", "no receiver"));
             }
             self.records.push(record.clone());
             return None;
@@ -523,7 +523,7 @@ fn merge(into: &mut Value, from: &Value) {
 
 fn leaving(mut live: Live) -> Live {
     let metadata = &mut live.object.metadata;
-    metadata.deletion_timestamp = Some(Time(at(0)));
+    metadata.deletion_timestamp = Some(Time(timestamp(0)));
     metadata.deletion_grace_period_seconds = Some(0);
     live
 }

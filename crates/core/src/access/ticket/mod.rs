@@ -1,5 +1,5 @@
 //! Change tickets in the decision about a request: whether it names one that its template and the access
-//! policies accept ([`named`]), and the responses to its ticket checks ([`stage`]), before the grant and
+//! policies accept ([`validate`]), and the responses to its ticket checks ([`stage`]), before the grant and
 //! while it lasts. An emergency needs no change ticket: it is granted without a check, and reviewed
 //! afterwards.
 
@@ -40,7 +40,7 @@ pub struct Ticket {
 ///
 /// # Errors
 /// A [`Denial`] with the reason and the next step.
-pub fn named(
+pub fn validate(
     config: Option<&TicketConfig>,
     who: impl Fn() -> String,
     ask: Ask<'_>,
@@ -75,7 +75,8 @@ pub fn named(
         Err(why) => Err(Denial::new(
             "TicketMismatch",
             format!(
-                "{}, which nothing can: the pattern {why}; have its owners mend it",
+                "{}, and no ticket can match: the pattern {why}; have the template's owners \
+                    correct it",
                 required()
             ),
         )),

@@ -1,10 +1,12 @@
 //! The responses of servers to ticket checks, and their effect.
 //!
 //! A server may report that a change ticket is not open: a request is denied, and a grant ends at once. A
-//! server may also not respond, for any cause: with `Refuse` a request waits for as long as it waits for
+//! server may also not respond, for any cause: with `Fail` a request waits for as long as it waits for
 //! anything, and a grant ends when that has lasted for [`LONGEST_AWAY`] times the check's interval; with
 //! `Allow` a request is granted, and a grant continues. Nothing extends a grant. The checks run in a port
 //! with separate tasks ([`Ask`]): nothing here waits for a response.
+//!
+//! See docs/adr/0031-a-server-of-tickets-that-says-nothing.md.
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::{EndReason, Phase, conditions};
@@ -16,12 +18,12 @@ use super::Ticket;
 use crate::controller::{Failure, Plan, Step};
 use crate::lifecycle::End;
 use crate::lifecycle::window::{after, has_come};
-use crate::tickets::{Answer, Ask, CheckTerms, Said, Tickets, WhenAway};
+use crate::tickets::{Answer, Ask, CheckTerms, FailurePolicy, Said, Tickets};
 
 /// The reason of a request while its change ticket is checked.
-pub const WAITING: &str = "TicketAsked";
+pub const WAITING: &str = "TicketCheckPending";
 /// The reason of a request for which no server responds about its change ticket.
-pub const AWAY: &str = "TicketUnanswered";
+pub const AWAY: &str = "TicketCheckUnavailable";
 /// The reason of a request that names a check which is not configured.
 pub const UNKNOWN: &str = "TicketCheckUnknown";
 /// The reason of a request of which the change ticket is not accepted.
@@ -63,8 +65,9 @@ pub(in crate::access) fn settled(
     for check in &ticket.checks {
         let Some(terms) = known.terms(check) else {
             let message = format!(
-                "ticket {} is to be asked about by check {check}, which the operator does not have; have \
-                 whoever installs oz set tickets.checks.{check}, or the template's owners name another",
+                "ticket {} requires check {check}, which the operator does not have; have the \
+                 administrators of oz set tickets.checks.{check}, or the template's owners name \
+                 another check",
                 ticket.name
             );
             waits.get_or_insert((UNKNOWN, message));
@@ -76,18 +79,18 @@ pub(in crate::access) fn settled(
             Some(Answer::Accepted) => {}
             // One negative response is sufficient, also while other servers have not responded yet.
             Some(Answer::Refused(why)) => return Err(refused(&ticket, check, why, facts)),
-            Some(Answer::Away(_)) if terms.when_away == WhenAway::Allow => {
+            Some(Answer::Away(_)) if terms.failure_policy == FailurePolicy::Ignore => {
                 ticket.unanswered.push(check.clone());
             }
             Some(Answer::Away(why)) => {
                 let message = format!(
-                    "check {check} does not answer about ticket {}, and is asked again: {why}",
+                    "check {check} does not respond about ticket {}, and is retried: {why}",
                     ticket.name
                 );
                 waits.get_or_insert((AWAY, message));
             }
             None => {
-                let message = format!("check {check} is asked about ticket {}", ticket.name);
+                let message = format!("check {check} is checking ticket {}", ticket.name);
                 waits.get_or_insert((WAITING, message));
             }
         }
@@ -111,8 +114,8 @@ pub(in crate::access) fn is_waited_for(state: &State) -> bool {
 
 fn refused(ticket: &Ticket, check: &str, why: &str, facts: &mut Vec<Fact>) -> State {
     let message = format!(
-        "check {check} does not accept ticket {}: {why}; name another in spec.ticket, or have this one opened \
-         and ask again",
+        "check {check} does not accept ticket {}: {why}; name another in spec.ticket, or have this \
+         ticket opened and create the request again",
         ticket.name
     );
     let failed = Fact::fails(conditions::TICKET_ACCEPTED, REFUSED, message.clone());
@@ -128,7 +131,7 @@ fn counts(
     terms: CheckTerms,
     fresh: Fresh,
 ) -> bool {
-    let good_for = terms.every + terms.timeout;
+    let good_for = terms.interval + terms.timeout;
     let recent = fresh == Fresh::SinceCreated || !has_come(now, after(said.asked_at, good_for));
     has_come(said.asked_at, request.created()) && recent
 }
@@ -138,10 +141,10 @@ fn counts(
 pub(in crate::access) fn fact(ticket: &Ticket) -> Fact {
     let name = &ticket.name;
     let message = match (&*ticket.checks, &*ticket.unanswered) {
-        ([], _) => format!("Ticket {name}, which nobody is asked about"),
+        ([], _) => format!("Ticket {name}, without a check"),
         (checks, []) => format!("Ticket {name} is accepted by {}", checks.join(", ")),
         (_, unanswered) => format!(
-            "Ticket {name} is let pass: {} did not answer, and allows that",
+            "Ticket {name} passes without a check: {} did not respond, and permits that",
             unanswered.join(", ")
         ),
     };
@@ -176,22 +179,22 @@ pub(in crate::access) fn ended(now: Timestamp, ticket: &Ticket, known: &Tickets)
         let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
         let until = gives_up(said, terms).filter(|until| has_come(now, *until))?;
         Some(End::ticket_unanswered(format!(
-            "check {check} has not answered about ticket {name} until {until}: {why}"
+            "check {check} has not responded about ticket {name} until {until}: {why}"
         )))
     })
 }
 
 /// Returns the instant at which a grant ends while no server responds about its change ticket.
 fn gives_up(said: &Said, terms: CheckTerms) -> Option<Timestamp> {
-    let longest = terms.every * LONGEST_AWAY;
+    let longest = terms.interval * LONGEST_AWAY;
     let since = said.away_since?;
-    (terms.when_away == WhenAway::Refuse).then(|| after(since, longest))
+    (terms.failure_policy == FailurePolicy::Fail).then(|| after(since, longest))
 }
 
 /// Returns the condition of a change ticket because of which access ends.
 pub(in crate::access) fn closed(end: &End) -> Option<Fact> {
     let reason = match end.reason {
-        EndReason::TicketClosed | EndReason::TicketUnanswered => end.reason.into(),
+        EndReason::TicketClosed | EndReason::TicketCheckUnavailable => end.reason.into(),
         _ => return None,
     };
     let detail = end.detail().to_owned();
@@ -246,10 +249,10 @@ pub(in crate::access) fn keep(
     for check in &ticket.checks {
         let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
         let said = known.said.get(check);
-        let due = said.map_or(now, |said| after(said.asked_at, terms.every));
+        let due = said.map_or(now, |said| after(said.asked_at, terms.interval));
         if has_come(now, due) {
             asks.push(ask(check, ticket, uid, false));
-            plan = plan.wake_at(after(now, terms.every));
+            plan = plan.wake_at(after(now, terms.interval));
         } else {
             plan = plan.wake_at(due);
         }

@@ -267,8 +267,13 @@ impl Keys {
             Some(signer) => Some(&signer.public),
             None => ring.verifiers.get(&owner),
         };
-        let malformed =
-            || SealError::Malformed("it is not as it was sealed, or has no signature".to_owned());
+        let malformed = || {
+            SealError::Malformed(
+                "the content was changed since it was sealed, or it has no \
+                signature"
+                    .to_owned(),
+            )
+        };
         let Some(public) = public else {
             let error = parts().map(|_| SealError::NoKeys(owner));
             return Err(error.unwrap_or_else(malformed));

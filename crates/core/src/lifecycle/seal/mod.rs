@@ -1,6 +1,7 @@
 //! Seals: signed statements in objects that users can edit, as JSON with an Ed25519 signature. Only one
 //! component ([`Owner`]) holds the private key of a [`Purpose`]; a verifier has the public keys and cannot
 //! create seals.
+//! See docs/adr/0010-each-component-seals-with-keys-of-its-own.md.
 
 mod keys;
 mod purpose;
@@ -42,7 +43,7 @@ pub enum SealError {
     )]
     PublicKeys(Owner),
     /// This process does not hold the private key of the purpose.
-    #[error("the private key for this purpose is held by {0} alone")]
+    #[error("only {0} has the private key for this purpose")]
     NotHeld(Owner),
     /// No public key of the purpose is known.
     #[error("the public keys of {0} are not known yet")]
@@ -54,7 +55,7 @@ pub enum SealError {
     #[error("the sealed text is malformed: {0}")]
     Malformed(String),
     /// Sealed by the one key that all components of earlier releases shared.
-    #[error("it was sealed by an earlier release, whose key counts no more")]
+    #[error("it was sealed by an earlier release, whose key is no longer valid")]
     Retired,
     /// The signature is not by a key for this purpose over this text.
     #[error("the signature does not match")]
@@ -67,7 +68,7 @@ pub enum SealError {
 impl SealError {
     /// Converts the error into a failure to seal `what`.
     #[must_use]
-    pub fn of(self, what: &str) -> Failure {
+    pub fn into_failure(self, what: &str) -> Failure {
         Failure::invalid("SealFailed", format!("failed to seal the {what}: {self}"))
     }
 

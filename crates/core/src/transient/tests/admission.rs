@@ -1,4 +1,4 @@
-//! What makes no sense, and the field that is at fault: the same for webhook and operator.
+//! Invalid objects, and the field of each error: the same for webhook and operator.
 
 use oz_api::{Phase, TransientClusterRoleBinding, TransientRoleBinding, example_com};
 use serde_json::{Value, json};
@@ -117,7 +117,7 @@ fn the_published_form_is_read_field_by_field() {
 #[test]
 fn invalid_binding_that_was_stored_fails_with_cause() {
     let mut world = namespaced(|object| object["spec"]["validUntil"] = json!("soon"));
-    let status = world.settle(at(0));
+    let status = world.settle(timestamp(0));
     assert_eq!(status.phase, Phase::Failed);
     assert_eq!(world.condition("Ready"), "False (Invalid)");
     assert!(
@@ -127,6 +127,7 @@ fn invalid_binding_that_was_stored_fails_with_cause() {
             .any(|known| known.message.contains("spec.validUntil"))
     );
 
-    let mut world = namespaced(|object| object["spec"]["validUntil"] = at(60).to_string().into());
-    assert_eq!(world.settle(at(0)).phase, Phase::Failed);
+    let mut world =
+        namespaced(|object| object["spec"]["validUntil"] = timestamp(60).to_string().into());
+    assert_eq!(world.settle(timestamp(0)).phase, Phase::Failed);
 }

@@ -87,13 +87,13 @@ fn answer<K: InMemory>(
         namespace: namespace.clone(),
         name: user.into(),
         spec_digest: object.spec_digest(),
-        at: at(second),
+        at: timestamp(second),
         nonce: user.into(),
         ..Stamp::default()
     };
     object.metadata = ObjectMeta {
         namespace: Some(namespace),
-        creation_timestamp: Some(Time(at(second))),
+        creation_timestamp: Some(Time(timestamp(second))),
         annotations: Some(BTreeMap::from([(
             labels::REQUESTER.to_owned(),
             stamp.seal(&keys()).unwrap(),
@@ -114,20 +114,20 @@ fn approved<K: InMemory>(world: &World<K>) -> String {
 #[test]
 fn binding_waits_without_write_and_its_duration_starts_at_approval() {
     let mut world = waiting(&["carol"]);
-    let status = world.settle(at(1));
+    let status = world.settle(timestamp(1));
     assert_eq!((status.phase, world.live.len()), (Phase::Pending, 0));
     assert_eq!(
         approved(&world),
         "False Waiting: waiting for night/carol: carol may"
     );
-    assert_eq!(status.approval.unwrap().until, at(1800));
+    assert_eq!(status.approval.unwrap().until, timestamp(1800));
     let (writes, looks) = (world.writes, world.looks);
-    world.settle(at(300));
+    world.settle(timestamp(300));
     assert_eq!((world.writes, world.looks), (writes, looks));
     world.approvals.push(answer(&world, "carol", true, 400));
-    let status = world.settle(at(401));
+    let status = world.settle(timestamp(401));
     assert_eq!(status.phase, Phase::Active);
-    assert_eq!(status.expires_at, Some(at(401 + 600)));
+    assert_eq!(status.expires_at, Some(timestamp(401 + 600)));
     assert_eq!(
         approved(&world),
         "True Success: Approved by carol (night/carol)"
@@ -142,40 +142,43 @@ fn binding_waits_without_write_and_its_duration_starts_at_approval() {
     assert_eq!(granted.details["policies"], "night sha256:1");
     // What was decided stands, whatever becomes of the answers.
     world.approvals.clear();
-    assert_eq!(world.settle(at(500)).phase, Phase::Active);
-    assert_eq!(world.settle(at(1001)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(500)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(1001)).phase, Phase::Expired);
 }
 
 #[test]
 fn approvals_by_requester_or_unlisted_user_open_nothing() {
     let mut world = waiting(&["bob", "carol"]);
-    world.settle(at(1));
+    world.settle(timestamp(1));
     // Bob asked for it.
     world.approvals.push(answer(&world, "bob", true, 10));
     // Nobody asked erin.
     world.approvals.push(answer(&world, "erin", true, 10));
     world.approvals.push(answer(&world, "carol", true, 10));
-    assert_eq!(world.settle(at(20)).phase, Phase::Pending);
-    assert!(approved(&world).contains("night/bob: nobody else may"));
+    assert_eq!(world.settle(timestamp(20)).phase, Phase::Pending);
+    assert!(approved(&world).contains("night/bob: no other approver is left"));
     assert!(world.live.is_empty());
 }
 
 #[test]
 fn a_denial_or_the_end_of_the_time_ends_it() {
     let mut world = waiting(&["carol", "dave"]);
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world.approvals.push(answer(&world, "carol", true, 10));
     world.approvals.push(answer(&world, "dave", false, 10));
-    assert_eq!(world.settle(at(11)).phase, Phase::Denied);
+    assert_eq!(world.settle(timestamp(11)).phase, Phase::Denied);
     assert!(approved(&world).contains("ApprovalDenied: dave denied it"));
 
     let mut world = waiting(&["carol", "dave"]);
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world.approvals.push(answer(&world, "carol", true, 10));
-    assert_eq!(world.settle(at(1800) - NANOSECOND).phase, Phase::Pending);
+    assert_eq!(
+        world.settle(timestamp(1800) - NANOSECOND).phase,
+        Phase::Pending
+    );
     // One that comes in the instant in which the time is over is too late.
     world.approvals.push(answer(&world, "dave", true, 1800));
-    let status = world.settle(at(1800));
+    let status = world.settle(timestamp(1800));
     assert_eq!(status.phase, Phase::Expired);
     assert_eq!(status.ending.unwrap().reason, EndReason::ApprovalTimedOut);
     assert!(approved(&world).contains("it waited for night/dave"));
@@ -186,22 +189,22 @@ fn a_denial_or_the_end_of_the_time_ends_it() {
 #[test]
 fn withdrawn_approval_does_not_count_and_unseen_denial_wins() {
     let mut world = waiting(&["carol", "dave"]);
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world.approvals.push(answer(&world, "carol", true, 10));
-    world.settle(at(11));
+    world.settle(timestamp(11));
     world.approvals.clear();
     world.approvals.push(answer(&world, "dave", true, 12));
-    assert_eq!(world.settle(at(13)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(13)).phase, Phase::Pending);
 
     let mut world = waiting(&["carol"]);
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world
         .unseen_approvals
         .push(answer(&world, "carol", false, 10));
     let mut yes = answer(&world, "carol", true, 11);
     yes.metadata.name = Some("carol".into());
     world.approvals.push(yes);
-    assert_eq!(world.settle(at(12)).phase, Phase::Denied);
+    assert_eq!(world.settle(timestamp(12)).phase, Phase::Denied);
     assert!(world.live.is_empty());
 }
 
@@ -214,18 +217,20 @@ fn approval_counts_for_same_object_and_content_only() {
     anew.object.metadata.uid = Some("0a1b2c3d-0000-4000-8000-00000000000f".into());
     anew.stamp();
     anew.approvals.push(given.clone());
-    assert_eq!(anew.settle(at(20)).phase, Phase::Pending);
+    assert_eq!(anew.settle(timestamp(20)).phase, Phase::Pending);
     // The same with another judgement: the stamp is part of what was seen.
     let mut other = waiting(&["carol", "dave"]);
     other.approvals.push(given.clone());
-    other.settle(at(20));
-    assert!(approved(&other).contains("1 given for what the request or its template was before"));
+    other.settle(timestamp(20));
+    assert!(
+        approved(&other).contains("1 given for an earlier content of the request or its template")
+    );
     // What it asks for was changed past admission: the stamp is for something else.
     let mut edited = waiting(&["carol"]);
-    edited.settle(at(1));
+    edited.settle(timestamp(1));
     edited.approvals.push(given);
     edited.object.spec.role_ref.name = "edit".into();
-    assert_eq!(edited.settle(at(20)).phase, Phase::Denied);
+    assert_eq!(edited.settle(timestamp(20)).phase, Phase::Denied);
     assert!(edited.live.is_empty());
 }
 
@@ -238,7 +243,7 @@ fn the_policy_is_not_asked_again_after_it_was_sealed() {
     let mut parsed: serde_json::Value = serde_json::from_str(stamp).unwrap();
     parsed.as_object_mut().unwrap().remove("judgement").unwrap();
     *stamp = parsed.to_string();
-    let status = world.settle(at(20));
+    let status = world.settle(timestamp(20));
     assert_eq!((status.phase, world.live.len()), (Phase::Denied, 0));
     assert!(world.condition("Ready").contains("StampForged"));
 }
@@ -271,7 +276,7 @@ fn policies_refuse_ask_for_a_reason_and_shorten() {
         (ticket, "CannotNameTicket"),
     ] {
         let mut world = judged(lasting("10m"), judgement);
-        assert_eq!(world.settle(at(1)).phase, Phase::Denied);
+        assert_eq!(world.settle(timestamp(1)).phase, Phase::Denied);
         assert!(world.condition("Ready").contains(said), "{said}");
         assert!(world.live.is_empty());
     }
@@ -283,40 +288,43 @@ fn policies_refuse_ask_for_a_reason_and_shorten() {
         ..judgement(&[])
     };
     let mut world = judged(lasting("10m"), short("2m"));
-    assert_eq!(world.settle(at(1)).expires_at, Some(at(121)));
+    assert_eq!(world.settle(timestamp(1)).expires_at, Some(timestamp(121)));
     let mut world = judged(lasting("10m"), short("2h"));
-    assert_eq!(world.settle(at(1)).expires_at, Some(at(601)));
+    assert_eq!(world.settle(timestamp(1)).expires_at, Some(timestamp(601)));
     // A window with instants of its own lasts no longer either.
     let mut world = judged(namespaced(|_| ()), short("2m"));
-    assert_eq!(world.settle(at(60)).expires_at, Some(at(180)));
+    assert_eq!(world.settle(timestamp(60)).expires_at, Some(timestamp(180)));
     // What is no duration is no time: nothing is in effect.
     let mut world = judged(lasting("10m"), short("forever"));
-    world.settle(at(1));
+    world.settle(timestamp(1));
     assert!(world.bound().is_empty());
 }
 
 #[test]
 fn approval_for_window_is_due_before_window_ends() {
     let mut world = judged(namespaced(|_| ()), judgement(&["carol"]));
-    world.settle(at(1));
+    world.settle(timestamp(1));
     assert!(approved(&world).starts_with("False Waiting"));
     world.approvals.push(answer(&world, "carol", true, 10));
-    let status = world.settle(at(11));
-    assert_eq!(status.next_transition_time, Some(at(60)));
+    let status = world.settle(timestamp(11));
+    assert_eq!(status.next_transition_time, Some(timestamp(60)));
     assert!(approved(&world).starts_with("True"));
-    assert_eq!(world.settle(at(60)).expires_at, Some(at(360)));
+    assert_eq!(world.settle(timestamp(60)).expires_at, Some(timestamp(360)));
 
     // Who has to agree has no longer than the window lasts.
     let mut world = judged(namespaced(|_| ()), judgement(&["carol"]));
-    assert_eq!(world.settle(at(1)).approval.unwrap().until, at(360));
-    assert_eq!(world.settle(at(360)).phase, Phase::Expired);
+    assert_eq!(
+        world.settle(timestamp(1)).approval.unwrap().until,
+        timestamp(360)
+    );
+    assert_eq!(world.settle(timestamp(360)).phase, Phase::Expired);
     assert!(world.live.is_empty());
 }
 
 #[test]
 fn approval_by_locked_user_does_not_count() {
     let mut world = waiting(&["carol", "dave"]);
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world.approvals.push(answer(&world, "carol", true, 10));
     let lock: AccessLock = serde_json::from_value(json!({
         "metadata": {"name": "incident-7"},
@@ -328,23 +336,23 @@ fn approval_by_locked_user_does_not_count() {
         unreadable: 0,
     };
     world.approvals.push(answer(&world, "dave", true, 20));
-    assert_eq!(world.settle(at(21)).phase, Phase::Pending);
-    assert!(approved(&world).contains("by somebody who is locked out"));
+    assert_eq!(world.settle(timestamp(21)).phase, Phase::Pending);
+    assert!(approved(&world).contains("by a locked user"));
     world.locks = Locks::default();
-    assert_eq!(world.settle(at(22)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(22)).phase, Phase::Active);
 }
 
 #[test]
 fn a_crash_after_the_binding_finds_who_approved_it_again() {
     let mut world = waiting(&["carol"]);
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world.approvals.push(answer(&world, "carol", true, 10));
     world.status_fails = true;
-    world.pass(at(11));
+    world.pass(timestamp(11));
     world.status_fails = false;
     world.approvals.clear();
-    let status = world.settle(at(12));
-    assert_eq!(status.expires_at, Some(at(611)));
+    let status = world.settle(timestamp(12));
+    assert_eq!(status.expires_at, Some(timestamp(611)));
     assert!(approved(&world).contains("Approved by carol"));
     let granted = world.actions().into_iter();
     assert_eq!(
@@ -364,18 +372,18 @@ fn answers_to_what_belongs_to_the_cluster_are_in_the_namespace_of_oz() {
             "duration": "10m",
         },
     });
-    let world = World::<TransientClusterRoleBinding>::of(object);
+    let world = World::<TransientClusterRoleBinding>::from_object(object);
     let mut world = judged(world, judgement(&["carol"]));
-    world.settle(at(1));
+    world.settle(timestamp(1));
     let given = answer(&world, "carol", true, 10);
     assert_eq!(given.metadata.namespace.as_deref(), Some(OWN));
     // Elsewhere it is none.
     let mut elsewhere = given.clone();
     elsewhere.metadata.namespace = Some("shop".into());
     world.approvals.push(elsewhere);
-    assert_eq!(world.settle(at(11)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(11)).phase, Phase::Pending);
     world.approvals.push(given);
-    assert_eq!(world.settle(at(12)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(12)).phase, Phase::Active);
 }
 
 #[test]
@@ -385,11 +393,11 @@ fn a_published_kind_cannot_wait_and_is_denied() {
         "metadata": {"name": "on-call", "namespace": "shop"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
         "subjects": [{"kind": "User", "name": "alice"}],
-        "validFrom": at(0), "validUntil": at(360),
+        "validFrom": timestamp(0), "validUntil": timestamp(360),
     });
-    let world = World::<example_com::RoleBinding>::of(object);
+    let world = World::<example_com::RoleBinding>::from_object(object);
     let mut world = judged(world, judgement(&["carol"]));
-    assert_eq!(world.settle(at(1)).phase, Phase::Denied);
-    assert!(world.condition("Ready").contains("CannotBeApproved"));
+    assert_eq!(world.settle(timestamp(1)).phase, Phase::Denied);
+    assert!(world.condition("Ready").contains("NotApprovable"));
     assert!(world.live.is_empty());
 }

@@ -1,5 +1,5 @@
-//! The end of a binding: on time whatever else is broken, early when somebody says so or meddles,
-//! and whole, whatever the process dies of.
+//! The end of a binding: at its time with other objects broken, before its time after a revocation or drift, and
+//! complete after a crash at any point.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use oz_api::{Phase, TransientRoleBinding, conditions, labels};
@@ -11,7 +11,7 @@ use crate::controller::{Controller, Failure, Live, Step};
 
 fn active() -> World<TransientRoleBinding> {
     let mut world = namespaced(|_| {});
-    world.settle(at(60));
+    world.settle(timestamp(60));
     assert_eq!(world.bound(), ["alice"]);
     world
 }
@@ -26,11 +26,11 @@ fn two_subjects_of_one_name_are_two_and_cause_no_rewrite() {
             {"kind": "Group", "name": "bob"},
         ]);
     });
-    world.settle(at(60));
+    world.settle(timestamp(60));
     assert_eq!(world.bound(), ["default", "default", "bob", "bob"]);
     let writes = world.writes;
     for now in 61..100 {
-        assert!(world.pass(at(now)).stages.is_empty());
+        assert!(world.pass(timestamp(now)).stages.is_empty());
     }
     assert_eq!(world.writes, writes);
 }
@@ -39,14 +39,14 @@ fn two_subjects_of_one_name_are_two_and_cause_no_rewrite() {
 fn a_foreign_binding_of_the_name_is_left_alone_and_costs_one_write() {
     let mut world = namespaced(|_| {});
     world.taken = true;
-    world.settle(at(60));
+    world.settle(timestamp(60));
     assert_eq!(world.condition("NameConflict"), "True (NameConflict)");
     assert_eq!(world.condition("Ready"), "False (NameConflict)");
     let (status, writes) = (world.status(), world.writes);
     assert_eq!(writes, 1);
     for now in 61..200 {
-        let plan = world.pass(at(now));
-        assert_eq!(plan.wake, Some(at(360)));
+        let plan = world.pass(timestamp(now));
+        assert_eq!(plan.wake, Some(timestamp(360)));
         assert_eq!(plan.obstacle.unwrap().reason, Failure::NAME_CONFLICT);
     }
     assert_eq!((world.status(), world.writes), (status, writes));
@@ -54,8 +54,8 @@ fn a_foreign_binding_of_the_name_is_left_alone_and_costs_one_write() {
     assert!(world.actions().is_empty());
 
     world.taken = false;
-    assert_eq!(world.settle(at(200)).phase, Phase::Active);
-    assert_eq!(world.condition("NameConflict"), "False (NameFree)");
+    assert_eq!(world.settle(timestamp(200)).phase, Phase::Active);
+    assert_eq!(world.condition("NameConflict"), "False (NameAvailable)");
 }
 
 #[test]
@@ -73,26 +73,29 @@ fn binding_ends_at_expiry_although_role_is_no_longer_bindable() {
         (forgotten(), &["view"], true),
     ] {
         world.allow(roles);
-        assert!(world.plan(at(359)).stages.is_empty(), "not before its end");
-        let plan = world.plan(at(360));
+        assert!(
+            world.plan(timestamp(359)).stages.is_empty(),
+            "not before its end"
+        );
+        let plan = world.plan(timestamp(360));
         let writes = plan.steps().any(|step| matches!(step, Step::Apply(_)));
         assert_eq!(writes, emptied, "{roles:?}");
-        assert_eq!(world.settle(at(360)).phase, Phase::Expired);
+        assert_eq!(world.settle(timestamp(360)).phase, Phase::Expired);
         assert!(world.live.is_empty());
         world.delete();
-        world.settle(at(361));
+        world.settle(timestamp(361));
         assert!(world.gone);
     }
     let mut waiting = namespaced(|_| {});
     waiting.allow(&[]);
-    assert_eq!(waiting.settle(at(60)).phase, Phase::Denied);
+    assert_eq!(waiting.settle(timestamp(60)).phase, Phase::Denied);
 }
 
 #[test]
 fn deleting_the_object_ends_the_binding_before_the_finalizer_goes() {
     let mut world = active();
     world.delete();
-    let plan = world.plan(at(100));
+    let plan = world.plan(timestamp(100));
     let steps: Vec<&Step> = plan.steps().collect();
     assert!(
         matches!(
@@ -108,10 +111,10 @@ fn deleting_the_object_ends_the_binding_before_the_finalizer_goes() {
     );
     // While the record cannot be written the object stays, without its binding.
     world.records_fail = true;
-    world.pass(at(100));
+    world.pass(timestamp(100));
     assert_eq!((world.gone, world.bound().len()), (false, 0));
     world.records_fail = false;
-    world.settle(at(101));
+    world.settle(timestamp(101));
     assert!(world.gone);
     assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
 }
@@ -121,10 +124,10 @@ fn binding_that_was_never_active_is_deleted_without_audit_record() {
     for phase in [0, 60, 360] {
         let mut world = namespaced(|_| {});
         world.lookup.role = Ok(None);
-        world.settle(at(phase));
+        world.settle(timestamp(phase));
         let told = world.records.len();
         world.delete();
-        world.settle(at(phase + 1));
+        world.settle(timestamp(phase + 1));
         assert!(world.gone);
         assert_eq!(world.records.len(), told);
     }
@@ -134,7 +137,7 @@ fn binding_that_was_never_active_is_deleted_without_audit_record() {
 fn grant_of_binding_without_identity_ends() {
     let mut world = active();
     world.object.metadata.creation_timestamp = None;
-    let plan = world.plan(at(100));
+    let plan = world.plan(timestamp(100));
     let is_deletion = |step: &Step| matches!(step, Step::Delete(_));
     assert!(plan.steps().any(is_deletion), "{plan:?}");
 }
@@ -142,7 +145,7 @@ fn grant_of_binding_without_identity_ends() {
 #[test]
 fn orphaned_binding_is_ended_by_its_decision() {
     let world = active();
-    let plan = world.controller.orphaned(at(100), None, &world.live);
+    let plan = world.controller.orphaned(timestamp(100), None, &world.live);
     let steps: Vec<&Step> = plan.steps().collect();
     assert!(
         matches!(steps[..], [Step::Delete(_), Step::Record(_)]),
@@ -154,7 +157,7 @@ fn orphaned_binding_is_ended_by_its_decision() {
     assert!(
         world
             .controller
-            .orphaned(at(100), None, &forged)
+            .orphaned(timestamp(100), None, &forged)
             .stages
             .is_empty()
     );
@@ -163,7 +166,7 @@ fn orphaned_binding_is_ended_by_its_decision() {
     assert!(
         world
             .controller
-            .orphaned(at(100), None, &moved)
+            .orphaned(timestamp(100), None, &moved)
             .stages
             .is_empty()
     );
@@ -192,13 +195,13 @@ fn meddling_revokes() {
         }),
         ("deleted", |world| world.live.clear()),
         ("spec", |world| {
-            world.object.spec.valid_until = Some(at(100_000).to_string());
+            world.object.spec.valid_until = Some(timestamp(100_000).to_string());
         }),
     ];
     for (what, change) in changes {
         let mut world = active();
         change(&mut world);
-        assert_eq!(world.settle(at(100)).phase, Phase::Revoked, "{what}");
+        assert_eq!(world.settle(timestamp(100)).phase, Phase::Revoked, "{what}");
         assert!(world.bound().is_empty(), "{what}");
         assert_eq!(
             world.actions(),
@@ -214,7 +217,7 @@ fn meddling_revokes() {
         .labels
         .get_or_insert_default()
         .insert("team".into(), "a".into());
-    assert!(world.plan(at(100)).stages.is_empty());
+    assert!(world.plan(timestamp(100)).stages.is_empty());
 }
 
 #[test]
@@ -223,7 +226,7 @@ fn binding_sealed_by_earlier_release_is_revoked_as_retired() {
     let annotations = world.live[0].object.metadata.annotations.as_mut().unwrap();
     let text = annotations.get_mut(oz_api::labels::GRANT).unwrap();
     *text = text.replacen("\"sig\":", "\"mac\":", 1);
-    assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
+    assert_eq!(world.settle(timestamp(100)).phase, Phase::Revoked);
     assert!(world.bound().is_empty());
     assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
     assert_eq!(world.condition("Ready"), "False (SealRetired)");
@@ -249,7 +252,7 @@ fn corrected_message_changes_no_decision_for_binding() {
             if world.gone {
                 break;
             }
-            let plan = world.pass(at(seconds));
+            let plan = world.pass(timestamp(seconds));
             let status = world.status();
             let reason = conditions::find(&status.conditions, "Ready").map(|it| it.reason.clone());
             let (done, phase, ending) = (done_by(&plan), status.phase, status.ending);
@@ -271,7 +274,7 @@ fn corrected_message_changes_no_decision_for_binding() {
 fn finalizer_on_binding_does_not_preserve_access() {
     let mut world = active();
     world.live[0].object.metadata.finalizers = Some(vec!["example.com/mine".to_owned()]);
-    assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
+    assert_eq!(world.settle(timestamp(100)).phase, Phase::Revoked);
     assert!(world.bound().is_empty());
 }
 
@@ -283,7 +286,7 @@ fn objects_that_only_bear_our_labels_suffer_nothing() {
     forged.object.metadata.uid = Some("forged".to_owned());
     forged.object.metadata.owner_references = None;
     world.live.push(forged);
-    world.settle(at(360));
+    world.settle(timestamp(360));
     assert_eq!(world.status().phase, Phase::Expired);
     let left: Vec<_> = world.live.iter().map(|live| live.reference().uid).collect();
     assert_eq!(left, [Some("forged".to_owned())]);
@@ -293,7 +296,7 @@ fn objects_that_only_bear_our_labels_suffer_nothing() {
 fn unwritable_record_prevents_start_but_not_end_of_binding() {
     let mut world = namespaced(|_| {});
     world.records_fail = true;
-    world.settle(at(60));
+    world.settle(timestamp(60));
     assert_eq!(
         (world.status().phase, world.bound().len()),
         (Phase::Pending, 0)
@@ -302,12 +305,12 @@ fn unwritable_record_prevents_start_but_not_end_of_binding() {
 
     let mut world = active();
     world.records_fail = true;
-    world.settle(at(360));
+    world.settle(timestamp(360));
     assert!(world.bound().is_empty());
     assert_eq!(world.status().phase, Phase::Active);
     assert_eq!(world.condition("Effective"), "False (Ending)");
     world.records_fail = false;
-    assert_eq!(world.settle(at(361)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(361)).phase, Phase::Expired);
 }
 
 #[test]
@@ -315,18 +318,18 @@ fn a_window_that_no_status_remembers_is_used_once() {
     // The status can never be written: what remembers is the binding, without its subjects.
     let mut world = lasting("5m");
     world.status_fails = true;
-    world.settle(at(10));
+    world.settle(timestamp(10));
     assert_eq!(world.bound(), ["alice"]);
     for now in [310, 311, 1_000, 5_000] {
-        world.pass(at(now));
+        world.pass(timestamp(now));
         assert!(world.bound().is_empty(), "bound again at {now}");
         assert_eq!(world.live.len(), 1);
     }
     world.status_fails = false;
-    let status = world.settle(at(6_000));
+    let status = world.settle(timestamp(6_000));
     assert_eq!(
         (status.phase, status.expires_at),
-        (Phase::Expired, Some(at(310)))
+        (Phase::Expired, Some(timestamp(310)))
     );
     assert!(world.live.is_empty());
 }
@@ -342,7 +345,7 @@ fn a_crash_between_any_two_writes_loses_nothing_and_decides_nothing_twice() {
             };
             world.writes_left = writes;
             for now in [60, 200, 360, 400] {
-                world.pass(at(now));
+                world.pass(timestamp(now));
             }
             let until = world.live.first().and_then(|live| {
                 let text = &live.object.metadata.annotations.as_ref()?[labels::GRANT];
@@ -351,13 +354,13 @@ fn a_crash_between_any_two_writes_loses_nothing_and_decides_nothing_twice() {
             });
             // Another process.
             world.writes_left = usize::MAX;
-            let status = world.settle(at(401));
-            if until.is_some_and(|until| at(401) < until) {
+            let status = world.settle(timestamp(401));
+            if until.is_some_and(|until| timestamp(401) < until) {
                 // It was made late, and lasts as long as was asked for.
                 assert_eq!((status.phase, status.expires_at), (Phase::Active, until));
             } else if status.phase == Phase::Active {
                 assert!(
-                    duration && status.activated_at == Some(at(401)),
+                    duration && status.activated_at == Some(timestamp(401)),
                     "{status:?}"
                 );
             } else {
@@ -377,7 +380,7 @@ fn a_deletion_that_orphans_leaves_no_binding() {
     // The garbage collector takes the owner reference off and leaves.
     world.live[0].object.metadata.owner_references = None;
     world.object.metadata.finalizers.as_mut().unwrap().remove(0);
-    world.settle(at(100));
+    world.settle(timestamp(100));
     assert!(world.gone && world.live.is_empty());
 }
 
@@ -399,15 +402,15 @@ fn binding_under_foreign_deletion_is_revoked() {
     let mut world = active();
     let metadata = &mut world.live[0].object.metadata;
     metadata.finalizers = Some(vec!["example.com/mine".to_owned()]);
-    metadata.deletion_timestamp = Some(Time(at(90)));
-    assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
+    metadata.deletion_timestamp = Some(Time(timestamp(90)));
+    assert_eq!(world.settle(timestamp(100)).phase, Phase::Revoked);
     assert!(world.bound().is_empty());
 }
 
 #[test]
 fn a_binding_that_is_hidden_is_gone_before_the_status_says_so() {
-    type Way = fn(&mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta);
-    let ways: [Way; 2] = [
+    type MetadataEdit = fn(&mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta);
+    let ways: [MetadataEdit; 2] = [
         |metadata| metadata.labels = None,
         |metadata| {
             metadata.labels = None;
@@ -428,7 +431,7 @@ fn a_binding_that_is_hidden_is_gone_before_the_status_says_so() {
             if deleted {
                 world.delete();
             }
-            let status = world.settle(at(now));
+            let status = world.settle(timestamp(now));
             assert!(world.live.is_empty() && world.hidden.is_empty());
             assert_eq!((status.phase, world.gone), (phase, deleted));
         }
@@ -439,7 +442,7 @@ fn a_binding_that_is_hidden_is_gone_before_the_status_says_so() {
     hide_all(&mut foreign);
     foreign.object.metadata.uid = Some("another".to_owned());
     world.hidden.push(foreign);
-    assert_eq!(world.settle(at(100)).phase, Phase::Revoked);
+    assert_eq!(world.settle(timestamp(100)).phase, Phase::Revoked);
     assert_eq!(world.live.len(), 1);
 }
 

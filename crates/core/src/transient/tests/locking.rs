@@ -1,4 +1,4 @@
-//! A lock ends a transient binding, by who asked, whom it binds and where, and lets none be made.
+//! Locks end and prevent transient bindings, by requester, subject and namespace.
 
 use std::sync::Arc;
 
@@ -33,9 +33,9 @@ fn targets() -> [Value; 3] {
 fn a_lock_ends_a_binding_that_stands() {
     for target in targets() {
         let mut world = namespaced(|_| ());
-        assert_eq!(world.settle(at(60)).phase, Phase::Active);
+        assert_eq!(world.settle(timestamp(60)).phase, Phase::Active);
         world.locks = lock(&target);
-        let status = world.settle(at(61));
+        let status = world.settle(timestamp(61));
         assert_eq!((status.phase, world.bound().len()), (Phase::Revoked, 0));
         assert_eq!(status.ending.unwrap().reason, EndReason::Locked);
         let record = world.records.last().unwrap();
@@ -46,7 +46,7 @@ fn a_lock_ends_a_binding_that_stands() {
         );
         // It stays ended.
         world.locks = Locks::default();
-        assert_eq!(world.settle(at(62)).phase, Phase::Revoked);
+        assert_eq!(world.settle(timestamp(62)).phase, Phase::Revoked);
     }
 }
 
@@ -58,7 +58,7 @@ fn a_lock_refuses_one_that_is_not_made_yet_also_before_its_window() {
     {
         let mut world = namespaced(|_| ());
         world.locks = lock(&target);
-        let status = world.settle(at(now));
+        let status = world.settle(timestamp(now));
         assert_eq!(
             (status.phase, world.live.len()),
             (Phase::Denied, 0),
@@ -71,13 +71,13 @@ fn a_lock_refuses_one_that_is_not_made_yet_also_before_its_window() {
 #[test]
 fn an_end_that_a_lock_began_is_no_drift_when_the_lock_is_gone() {
     let mut world = namespaced(|_| ());
-    world.settle(at(60));
+    world.settle(timestamp(60));
     world.locks = lock(&json!({"user": "bob"}));
     world.records_fail = true;
-    world.pass(at(61));
+    world.pass(timestamp(61));
     world.locks = Locks::default();
     world.records_fail = false;
-    let status = world.settle(at(62));
+    let status = world.settle(timestamp(62));
     assert_eq!(status.ending.unwrap().reason, EndReason::Locked);
     assert_eq!(status.phase, Phase::Revoked);
     assert!(!world.actions().contains(&"DriftDetected".to_owned()));
@@ -86,7 +86,7 @@ fn an_end_that_a_lock_began_is_no_drift_when_the_lock_is_gone() {
 #[test]
 fn a_lock_that_is_about_others_costs_nothing() {
     let mut world = namespaced(|_| ());
-    world.settle(at(60));
+    world.settle(timestamp(60));
     let writes = world.writes;
     for target in [
         json!({"user": "carol"}),
@@ -94,7 +94,7 @@ fn a_lock_that_is_about_others_costs_nothing() {
         json!({"template": {"namespace": "shop", "name": "view"}}),
     ] {
         world.locks = lock(&target);
-        assert_eq!(world.settle(at(61)).phase, Phase::Active, "{target}");
+        assert_eq!(world.settle(timestamp(61)).phase, Phase::Active, "{target}");
     }
     assert_eq!(world.writes, writes);
 }

@@ -22,9 +22,13 @@ fn sample(kind: &str, from: &str, until: &str) -> Value {
 
 /// The children that exist at noon.
 fn children<K: InMemory>(kind: &str, from: i64, until: i64) -> Vec<String> {
-    let object = sample(kind, &at(from).to_string(), &at(until).to_string());
-    let mut world = World::<K>::of(object);
-    world.settle(at(0));
+    let object = sample(
+        kind,
+        &timestamp(from).to_string(),
+        &timestamp(until).to_string(),
+    );
+    let mut world = World::<K>::from_object(object);
+    world.settle(timestamp(0));
     world
         .live
         .iter()
@@ -51,11 +55,11 @@ fn the_four_published_cases_of_the_policy_hold() {
 fn a_child_is_what_the_policy_makes() {
     let object = sample(
         "TransientRoleBinding",
-        &at(-10).to_string(),
-        &at(350).to_string(),
+        &timestamp(-10).to_string(),
+        &timestamp(350).to_string(),
     );
-    let mut world = World::<example_com::RoleBinding>::of(object.clone());
-    let plan = world.pass(at(0));
+    let mut world = World::<example_com::RoleBinding>::from_object(object.clone());
+    let plan = world.pass(timestamp(0));
     let child = plan.steps().find_map(|step| match step {
         Step::Apply(child) => Some(child),
         _ => None,
@@ -78,40 +82,43 @@ fn a_child_is_what_the_policy_makes() {
 #[test]
 fn the_published_samples_are_over_or_never_begin() {
     // Both lie in 2022, with an offset; the first has an empty window.
-    let mut role = World::<example_com::RoleBinding>::of(sample(
+    let mut role = World::<example_com::RoleBinding>::from_object(sample(
         "TransientRoleBinding",
         "2022-01-24T21:08:00+08:00",
         "2022-01-24T21:08:00+08:00",
     ));
-    assert_eq!(role.settle(at(0)).phase, Phase::Expired);
-    let mut cluster = World::<example_com::ClusterRoleBinding>::of(sample(
+    assert_eq!(role.settle(timestamp(0)).phase, Phase::Expired);
+    let mut cluster = World::<example_com::ClusterRoleBinding>::from_object(sample(
         "TransientClusterRoleBinding",
         "2022-01-23T21:08:00+08:00",
         "2022-01-25T21:08:00+08:00",
     ));
-    assert_eq!(cluster.settle(at(0)).phase, Phase::Expired);
+    assert_eq!(cluster.settle(timestamp(0)).phase, Phase::Expired);
     assert_eq!(cluster.condition("effective"), "False (NeverActive)");
     // Before its empty window it is said at once that it never opens.
-    let (from, until) = (at(60).to_string(), at(60).to_string());
-    let mut empty =
-        World::<example_com::RoleBinding>::of(sample("TransientRoleBinding", &from, &until));
-    assert_eq!(empty.settle(at(0)).phase, Phase::Failed);
+    let (from, until) = (timestamp(60).to_string(), timestamp(60).to_string());
+    let mut empty = World::<example_com::RoleBinding>::from_object(sample(
+        "TransientRoleBinding",
+        &from,
+        &until,
+    ));
+    assert_eq!(empty.settle(timestamp(0)).phase, Phase::Failed);
 }
 
 #[test]
 fn the_log_of_conditions_becomes_one_of_each() {
     let mut object = sample(
         "TransientRoleBinding",
-        &at(-10).to_string(),
-        &at(350).to_string(),
+        &timestamp(-10).to_string(),
+        &timestamp(350).to_string(),
     );
-    let entry = |status: &str, time: i64| json!({"type": "effective", "status": status, "lastTransitionTime": at(time)});
+    let entry = |status: &str, time: i64| json!({"type": "effective", "status": status, "lastTransitionTime": timestamp(time)});
     object["status"] = json!({
         "observedGeneration": 1,
         "conditions": [entry("True", -1), entry("True", -2), entry("False", -3)],
     });
-    let mut world = World::<example_com::RoleBinding>::of(object);
-    world.settle(at(0));
+    let mut world = World::<example_com::RoleBinding>::from_object(object);
+    world.settle(timestamp(0));
     assert_eq!(world.condition("effective"), "True (Active)");
     assert_eq!(world.status().conditions.len(), 2);
 }
@@ -120,23 +127,23 @@ fn the_log_of_conditions_becomes_one_of_each() {
 fn the_two_kinds_of_one_name_do_not_take_each_other_for_theirs() {
     let object = sample(
         "TransientRoleBinding",
-        &at(-10).to_string(),
-        &at(350).to_string(),
+        &timestamp(-10).to_string(),
+        &timestamp(350).to_string(),
     );
-    let mut published = World::<example_com::RoleBinding>::of(object);
-    published.settle(at(0));
+    let mut published = World::<example_com::RoleBinding>::from_object(object);
+    published.settle(timestamp(0));
     let own = namespaced(|_| {});
     use crate::controller::Controller;
     assert!(
         own.controller
-            .orphaned(at(1), None, &published.live)
+            .orphaned(timestamp(1), None, &published.live)
             .stages
             .is_empty()
     );
     assert!(
         !published
             .controller
-            .orphaned(at(1), None, &published.live)
+            .orphaned(timestamp(1), None, &published.live)
             .stages
             .is_empty()
     );

@@ -1,4 +1,4 @@
-//! What is not bound: checked when the window opens, however long ago admission let it in.
+//! Denials when the window opens, regardless of the time since admission.
 
 use oz_api::{Phase, TransientClusterRoleBinding, TransientRoleBinding, labels};
 
@@ -48,14 +48,14 @@ fn binding_that_is_not_permitted_is_denied_permanently() {
     for (reason, change) in cases {
         let mut world = namespaced(|_| {});
         change(&mut world);
-        let status = world.settle(at(60));
+        let status = world.settle(timestamp(60));
         assert_eq!(status.phase, Phase::Denied, "{reason}");
         assert_eq!(world.condition("Ready"), format!("False ({reason})"));
         assert_eq!(world.actions(), ["RequestDenied"], "{reason}");
         // For good, though it might be let in now.
         world.allow(&["view"]);
         world.lookup.may_bind = Ok(true);
-        assert_eq!(world.settle(at(70)).phase, Phase::Denied, "{reason}");
+        assert_eq!(world.settle(timestamp(70)).phase, Phase::Denied, "{reason}");
         assert!(world.live.is_empty());
     }
 }
@@ -67,7 +67,7 @@ fn the_last_moment_before_a_window_of_the_longest_length_is_fine() {
     exact.longest = jiff::SignedDuration::from_secs(300);
     exact.longest_lead = jiff::SignedDuration::from_secs(60);
     world.controller.policy = std::sync::Arc::new(exact);
-    assert_eq!(world.settle(at(60)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(60)).phase, Phase::Active);
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn namespace_limit_overrides_general_window_limit() {
         let mut world = namespaced(|object| {
             object["metadata"]["namespace"] = namespace.into();
             let spec = object["spec"].as_object_mut().unwrap();
-            spec.insert("validUntil".into(), at(60 + 601).to_string().into());
+            spec.insert("validUntil".into(), timestamp(60 + 601).to_string().into());
         });
-        assert_eq!(world.settle(at(60)).phase, phase, "{namespace}");
+        assert_eq!(world.settle(timestamp(60)).phase, phase, "{namespace}");
     }
 }
 
@@ -93,7 +93,7 @@ fn a_role_with_wildcards_secrets_or_escalation_is_bound_only_by_its_full_name() 
         world.allow(roles);
         let rules = world.lookup.role.as_mut().unwrap().as_mut().unwrap();
         rules[0].verbs = vec!["*".to_owned()];
-        assert_eq!(world.settle(at(60)).phase, phase, "{roles:?}");
+        assert_eq!(world.settle(timestamp(60)).phase, phase, "{roles:?}");
     }
 }
 
@@ -107,7 +107,7 @@ fn dangerous_role_listed_by_name_is_bound_and_reported() {
         let rules = world.lookup.role.as_mut().unwrap().as_mut().unwrap();
         rules[0].verbs = vec![verb.to_owned()];
         let before = world.status();
-        let status = world.settle(at(60));
+        let status = world.settle(timestamp(60));
         assert_eq!(status.phase, Phase::Active);
         let told = oz_api::conditions::find(&status.conditions, "RoleHarmless");
         assert_eq!(told.is_some(), danger);
@@ -125,7 +125,7 @@ fn dangerous_role_listed_by_name_is_bound_and_reported() {
             .any(|told| told.reason == "RoleTooPowerful");
         assert_eq!(warned, danger);
         // It says so to the end, and is told once.
-        let ended = world.settle(at(360));
+        let ended = world.settle(timestamp(360));
         assert_eq!(ended.phase, Phase::Expired);
         let transitions = world
             .controller
@@ -141,8 +141,8 @@ fn dangerous_role_listed_by_name_is_bound_and_reported() {
 #[test]
 fn nothing_is_bound_in_the_namespace_of_oz() {
     let mut world = namespaced(|object| object["metadata"]["namespace"] = "oz-system".into());
-    assert_eq!(world.settle(at(60)).phase, Phase::Denied);
-    assert_eq!(world.condition("Ready"), "False (OwnNamespace)");
+    assert_eq!(world.settle(timestamp(60)).phase, Phase::Denied);
+    assert_eq!(world.condition("Ready"), "False (ReservedNamespace)");
 }
 
 #[test]
@@ -164,13 +164,17 @@ fn failed_lookup_leaves_binding_pending_and_is_retried() {
         let mut world = namespaced(|_| {});
         let plain = world.lookup.clone();
         change(&mut world);
-        let plan = world.pass(at(60));
+        let plan = world.pass(timestamp(60));
         assert_eq!(plan.obstacle.unwrap().class, FailureClass::Transient);
-        assert_eq!(plan.wake, Some(at(360)), "the end is awaited all the same");
+        assert_eq!(
+            plan.wake,
+            Some(timestamp(360)),
+            "the end is awaited all the same"
+        );
         assert_eq!(world.condition("Ready"), format!("False ({reason})"));
         assert_eq!(world.status().phase, Phase::Pending);
         world.lookup = plain;
-        assert_eq!(world.settle(at(61)).phase, Phase::Active);
+        assert_eq!(world.settle(timestamp(61)).phase, Phase::Active);
     }
     assert_eq!(failure().reason, "Unreachable");
 }
@@ -180,13 +184,15 @@ fn binding_is_not_created_without_lookup() {
     use crate::controller::Controller;
     let world = namespaced(|_| {});
     let facts = crate::transient::Facts::default();
-    let verdict = world.controller.decide(at(60), &world.object, &facts, &[]);
+    let verdict = world
+        .controller
+        .decide(timestamp(60), &world.object, &facts, &[]);
     assert!(verdict.decided().is_none());
 }
 
 #[test]
 fn the_requester_is_asked_about_with_their_groups_and_in_the_place_of_the_binding() {
-    let want = namespaced(|_| {}).wants(at(60)).unwrap();
+    let want = namespaced(|_| {}).wants(timestamp(60)).unwrap();
     let review = crate::transient::may_bind(&want.requester, want.namespace.as_deref(), &want.role);
     let spec = serde_json::to_value(review.spec).unwrap();
     assert_eq!(
@@ -203,7 +209,7 @@ fn the_requester_is_asked_about_with_their_groups_and_in_the_place_of_the_bindin
 
 #[test]
 fn a_binding_for_the_whole_cluster_is_stamped_and_made_without_a_namespace() {
-    let mut world = World::<TransientClusterRoleBinding>::of(serde_json::json!({
+    let mut world = World::<TransientClusterRoleBinding>::from_object(serde_json::json!({
         "metadata": {"name": "auditors"},
         "spec": {
             "roleRef": {"kind": "ClusterRole", "name": "view"},
@@ -211,10 +217,10 @@ fn a_binding_for_the_whole_cluster_is_stamped_and_made_without_a_namespace() {
             "duration": "1h",
         },
     }));
-    assert_eq!(world.settle(at(1)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(1)).phase, Phase::Active);
     let live = &world.live[0];
     assert_eq!(live.key().to_string(), "ClusterRoleBinding auditors");
     assert_eq!(world.records[0].request.namespace, "");
-    assert_eq!(world.settle(at(3601)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(3601)).phase, Phase::Expired);
     assert!(world.live.is_empty());
 }

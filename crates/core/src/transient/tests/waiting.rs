@@ -18,8 +18,8 @@ const LEAD: i64 = 7 * 24 * 3600;
 /// A binding that opens so many seconds after noon, when it was created, for an hour.
 fn opening(seconds: i64) -> Binding {
     namespaced(|object| {
-        object["spec"]["validFrom"] = json!(at(seconds));
-        object["spec"]["validUntil"] = json!(at(seconds + 3600));
+        object["spec"]["validFrom"] = json!(timestamp(seconds));
+        object["spec"]["validUntil"] = json!(timestamp(seconds + 3600));
     })
 }
 
@@ -33,7 +33,7 @@ fn window(created: Timestamp, uid: &str) -> WaitingWindow {
 
 /// So many that were created a minute before.
 fn older(count: usize) -> Vec<WaitingWindow> {
-    let all = (0..count).map(|number| window(at(-60), &format!("older-{number}")));
+    let all = (0..count).map(|number| window(timestamp(-60), &format!("older-{number}")));
     all.collect()
 }
 
@@ -47,12 +47,12 @@ fn window_that_opens_beyond_the_lead_is_denied_when_it_is_created_and_says_when_
         (10 * 365 * 24 * 3600, Phase::Denied),
     ] {
         let mut world = opening(opens);
-        assert_eq!(world.settle(at(1)).phase, phase, "{opens}");
+        assert_eq!(world.settle(timestamp(1)).phase, phase, "{opens}");
         assert_eq!(world.looks, 0);
         if phase == Phase::Denied {
             assert_eq!(world.condition("Ready"), "False (WindowTooFar)");
             assert_eq!(world.actions(), ["RequestDenied"]);
-            let earliest = at(opens - LEAD).to_string();
+            let earliest = timestamp(opens - LEAD).to_string();
             let conditions = world.status().conditions;
             let said = &oz_api::conditions::find(&conditions, "Ready")
                 .unwrap()
@@ -67,16 +67,16 @@ fn window_that_opens_beyond_the_lead_is_denied_when_it_is_created_and_says_when_
 fn lead_of_window_counts_from_creation() {
     // It was created before the limit was lowered, or before there was one.
     let mut world = opening(LEAD + 1);
-    assert_eq!(world.settle(at(LEAD)).phase, Phase::Denied);
+    assert_eq!(world.settle(timestamp(LEAD)).phase, Phase::Denied);
     // One that is in effect already stays.
     let mut world = opening(60);
-    assert_eq!(world.settle(at(60)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(60)).phase, Phase::Active);
     let mut policy = policy(&["view"]);
     policy.longest_lead = SignedDuration::from_secs(1);
     policy.most_waiting = 1;
     world.waiting = older(5);
     world.controller.policy = Arc::new(policy);
-    assert_eq!(world.settle(at(61)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(61)).phase, Phase::Active);
 }
 
 #[test]
@@ -96,12 +96,12 @@ fn binding_beyond_the_waiting_ones_of_its_requester_is_denied() {
         world.controller.policy = Arc::new(policy);
         world.waiting = older(others);
         let case = format!("{others} of {most}");
-        assert_eq!(world.settle(at(1)).phase, phase, "{case}");
+        assert_eq!(world.settle(timestamp(1)).phase, phase, "{case}");
         if phase == Phase::Denied {
             assert_eq!(world.condition("Ready"), "False (TooManyWaiting)", "{case}");
             // For good: what has made way since is not asked about.
             world.waiting.clear();
-            assert_eq!(world.settle(at(61)).phase, Phase::Denied, "{case}");
+            assert_eq!(world.settle(timestamp(61)).phase, Phase::Denied, "{case}");
             assert_eq!(world.actions(), ["RequestDenied"], "{case}");
         }
     }
@@ -111,13 +111,13 @@ fn binding_beyond_the_waiting_ones_of_its_requester_is_denied() {
 fn simultaneous_windows_wait_up_to_limit_in_any_order() {
     // All within one second, past a webhook that has not seen the others.
     let uids: Vec<String> = (0..30).map(|number| format!("{number:02}")).collect();
-    let all: Vec<WaitingWindow> = uids.iter().map(|uid| window(at(0), uid)).collect();
+    let all: Vec<WaitingWindow> = uids.iter().map(|uid| window(timestamp(0), uid)).collect();
     let mut denied = Vec::new();
     for uid in uids.iter().rev() {
         let mut world = opening(3600);
         world.object.metadata.uid = Some(uid.clone());
         world.waiting.clone_from(&all);
-        if world.settle(at(1)).phase == Phase::Denied {
+        if world.settle(timestamp(1)).phase == Phase::Denied {
             denied.push(uid.clone());
         }
     }
@@ -128,34 +128,47 @@ fn simultaneous_windows_wait_up_to_limit_in_any_order() {
 #[test]
 fn binding_that_was_let_wait_is_denied_once_older_ones_of_its_second_are_seen() {
     let mut world = opening(3600);
-    assert_eq!(world.pass(at(0)).wake, Some(at(10)), "it is counted again");
+    assert_eq!(
+        world.pass(timestamp(0)).wake,
+        Some(timestamp(10)),
+        "it is counted again"
+    );
     assert_eq!(world.status().phase, Phase::Pending);
-    world.waiting = (0..20).map(|n| window(at(0), &format!("0-{n}"))).collect();
-    assert_eq!(world.settle(at(10)).phase, Phase::Denied);
+    world.waiting = (0..20)
+        .map(|n| window(timestamp(0), &format!("0-{n}")))
+        .collect();
+    assert_eq!(world.settle(timestamp(10)).phase, Phase::Denied);
     // Younger ones do not take its place.
     let mut world = opening(3600);
-    world.waiting = (0..50).map(|n| window(at(0), &format!("z-{n}"))).collect();
-    world
-        .waiting
-        .push(world.object.stored().unwrap().waiting(at(0)).unwrap());
-    assert_eq!(world.settle(at(10)).phase, Phase::Pending);
-    assert_eq!(world.pass(at(10)).wake, Some(at(3600)));
+    world.waiting = (0..50)
+        .map(|n| window(timestamp(0), &format!("z-{n}")))
+        .collect();
+    world.waiting.push(
+        world
+            .object
+            .stored()
+            .unwrap()
+            .waiting(timestamp(0))
+            .unwrap(),
+    );
+    assert_eq!(world.settle(timestamp(10)).phase, Phase::Pending);
+    assert_eq!(world.pass(timestamp(10)).wake, Some(timestamp(3600)));
 }
 
 #[test]
 fn binding_without_a_window_to_come_counts_as_none_and_is_not_counted_for() {
     let mut at_once = lasting("5m");
     at_once.waiting = older(20);
-    assert_eq!(at_once.settle(at(0)).phase, Phase::Active);
+    assert_eq!(at_once.settle(timestamp(0)).phase, Phase::Active);
     let mut open = opening(-60);
     open.waiting = older(20);
-    assert_eq!(open.settle(at(0)).phase, Phase::Active);
+    assert_eq!(open.settle(timestamp(0)).phase, Phase::Active);
 
     let waits = |world: &Binding, now| world.object.stored().unwrap().waiting(now).is_some();
     let world = opening(60);
-    assert!(waits(&world, at(0)));
-    assert!(waits(&world, at(60) - NANOSECOND));
-    assert!(!waits(&world, at(60)));
+    assert!(waits(&world, timestamp(0)));
+    assert!(waits(&world, timestamp(60) - NANOSECOND));
+    assert!(!waits(&world, timestamp(60)));
     for (phase, expected) in [
         (Phase::Pending, true),
         (Phase::Active, false),
@@ -169,18 +182,20 @@ fn binding_without_a_window_to_come_counts_as_none_and_is_not_counted_for() {
             phase,
             ..BindingStatus::default()
         });
-        assert_eq!(waits(&world, at(0)), expected, "{phase}");
+        assert_eq!(waits(&world, timestamp(0)), expected, "{phase}");
     }
     let mut world = opening(60);
     world.delete();
-    assert!(!waits(&world, at(0)));
+    assert!(!waits(&world, timestamp(0)));
 }
 
 #[test]
 fn binding_does_not_wait_before_it_is_known_which_others_do() {
     let world = opening(60);
     let decide = |facts: &Facts| {
-        let verdict = world.controller.decide(at(0), &world.object, facts, &[]);
+        let verdict = world
+            .controller
+            .decide(timestamp(0), &world.object, facts, &[]);
         verdict.question()
     };
     match decide(&Facts::default()) {

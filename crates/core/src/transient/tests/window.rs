@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use super::world::*;
 use crate::controller::Step;
 
-/// What a plan does about the binding.
+/// Returns the effect of a plan on the binding.
 fn does(world: &World<oz_api::TransientRoleBinding>, seconds: i64, nanos: i64) -> &'static str {
-    let plan = world.plan(at(seconds) + SignedDuration::from_nanos(nanos));
+    let plan = world.plan(timestamp(seconds) + SignedDuration::from_nanos(nanos));
     let mut does = "nothing";
     for step in plan.steps() {
         match step {
@@ -25,7 +25,7 @@ fn does(world: &World<oz_api::TransientRoleBinding>, seconds: i64, nanos: i64) -
 fn both_ends_of_the_window_hold_to_the_nanosecond() {
     let waiting = namespaced(|_| {});
     let mut active = waiting.clone();
-    active.settle(at(60));
+    active.settle(timestamp(60));
     for (seconds, nanos, unbound, bound) in [
         (0, 0, "nothing", "nothing"),
         (60, -1, "nothing", "nothing"),
@@ -53,15 +53,15 @@ fn both_ends_of_the_window_hold_to_the_nanosecond() {
 fn binding_wakes_at_recount_start_and_expiry() {
     let mut world = namespaced(|_| {});
     for (now, wake) in [
-        (at(0), Some(at(10))),
-        (at(10) - NANOSECOND, Some(at(10))),
-        (at(10), Some(at(60))),
-        (at(60) - NANOSECOND, Some(at(60))),
-        (at(60), Some(at(360))),
-        (at(200), Some(at(360))),
-        (at(360) - NANOSECOND, Some(at(360))),
-        (at(360), None),
-        (at(400), None),
+        (timestamp(0), Some(timestamp(10))),
+        (timestamp(10) - NANOSECOND, Some(timestamp(10))),
+        (timestamp(10), Some(timestamp(60))),
+        (timestamp(60) - NANOSECOND, Some(timestamp(60))),
+        (timestamp(60), Some(timestamp(360))),
+        (timestamp(200), Some(timestamp(360))),
+        (timestamp(360) - NANOSECOND, Some(timestamp(360))),
+        (timestamp(360), None),
+        (timestamp(400), None),
     ] {
         assert_eq!(world.pass(now).wake, wake, "{now}");
     }
@@ -72,15 +72,15 @@ fn binding_wakes_at_recount_start_and_expiry() {
 #[test]
 fn activation_and_revocation_take_two_writes_each() {
     let mut world = namespaced(|_| {});
-    world.settle(at(1));
+    world.settle(timestamp(1));
     assert_eq!((world.writes, world.status().phase), (1, Phase::Pending));
-    world.settle(at(60));
+    world.settle(timestamp(60));
     assert_eq!((world.writes, world.status().phase), (3, Phase::Active));
-    world.settle(at(200));
+    world.settle(timestamp(200));
     assert_eq!(world.writes, 3);
-    world.settle(at(360));
+    world.settle(timestamp(360));
     assert_eq!((world.writes, world.status().phase), (5, Phase::Expired));
-    world.settle(at(10_000));
+    world.settle(timestamp(10_000));
     assert_eq!(world.writes, 5);
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
 }
@@ -88,27 +88,27 @@ fn activation_and_revocation_take_two_writes_each() {
 #[test]
 fn status_of_binding_shows_current_and_next_transition() {
     let mut world = namespaced(|_| {});
-    let status = world.settle(at(1));
-    assert_eq!(status.next_transition_time, Some(at(60)));
+    let status = world.settle(timestamp(1));
+    assert_eq!(status.next_transition_time, Some(timestamp(60)));
     assert_eq!(status.requester.as_deref(), Some("bob"));
     assert_eq!(world.condition("Ready"), "False (NotYetValid)");
     assert_eq!(world.condition("Effective"), "False (NotYetValid)");
 
-    let status = world.settle(at(61));
-    assert_eq!(status.activated_at, Some(at(61)));
+    let status = world.settle(timestamp(61));
+    assert_eq!(status.activated_at, Some(timestamp(61)));
     assert_eq!(
         (status.expires_at, status.next_transition_time),
-        (Some(at(360)), Some(at(360)))
+        (Some(timestamp(360)), Some(timestamp(360)))
     );
     assert_eq!(status.binding_name.as_deref(), Some("on-call"));
     assert_eq!(status.observed_generation, Some(1));
     assert_eq!(world.condition("Ready"), "True (Active)");
     assert_eq!(world.condition("Effective"), "True (Active)");
 
-    let status = world.settle(at(360));
+    let status = world.settle(timestamp(360));
     assert_eq!(
         (status.expires_at, status.next_transition_time),
-        (Some(at(360)), None)
+        (Some(timestamp(360)), None)
     );
     assert_eq!(world.condition("Effective"), "False (Expired)");
 }
@@ -116,12 +116,15 @@ fn status_of_binding_shows_current_and_next_transition() {
 #[test]
 fn a_duration_counts_from_the_activation() {
     let mut world = lasting("5m");
-    let status = world.settle(at(40));
-    assert_eq!(status.expires_at, Some(at(340)));
+    let status = world.settle(timestamp(40));
+    assert_eq!(status.expires_at, Some(timestamp(340)));
     // The decision is the binding's: another look moves nothing.
     world.object.status = None;
-    assert_eq!(world.settle(at(100)).expires_at, Some(at(340)));
-    assert_eq!(world.settle(at(340)).phase, Phase::Expired);
+    assert_eq!(
+        world.settle(timestamp(100)).expires_at,
+        Some(timestamp(340))
+    );
+    assert_eq!(world.settle(timestamp(340)).phase, Phase::Expired);
 }
 
 #[test]
@@ -131,30 +134,35 @@ fn a_duration_from_a_later_instant_begins_there() {
         spec.remove("validUntil");
         spec.insert("duration".into(), "5m".into());
     });
-    assert_eq!(world.settle(at(0)).phase, Phase::Pending);
-    assert_eq!(world.settle(at(60)).expires_at, Some(at(360)));
+    assert_eq!(world.settle(timestamp(0)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(60)).expires_at, Some(timestamp(360)));
 }
 
 #[test]
 fn missed_window_expires_without_binding() {
     let mut world = namespaced(|_| {});
-    assert_eq!(world.settle(at(360)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(360)).phase, Phase::Expired);
     assert_eq!(world.condition("Ready"), "False (NeverActive)");
     assert_eq!((world.looks, world.bound().len()), (0, 0));
 
     // A duration waits for a day at most.
     let mut world = lasting("5m");
     world.lookup.role = Ok(None);
-    assert_eq!(world.settle(at(24 * 3600 - 1)).phase, Phase::Pending);
-    assert_eq!(world.settle(at(24 * 3600)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(24 * 3600 - 1)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(24 * 3600)).phase, Phase::Expired);
 }
 
 #[test]
 fn expired_binding_stays_expired_at_any_clock() {
     for mut world in [namespaced(|_| {}), lasting("5m")] {
-        world.settle(at(61));
-        assert_eq!(world.settle(at(1_000)).phase, Phase::Expired);
-        for now in [at(61), at(62), at(0), at(10_000)] {
+        world.settle(timestamp(61));
+        assert_eq!(world.settle(timestamp(1_000)).phase, Phase::Expired);
+        for now in [
+            timestamp(61),
+            timestamp(62),
+            timestamp(0),
+            timestamp(10_000),
+        ] {
             assert_eq!(world.settle(now).phase, Phase::Expired);
             assert_eq!(world.bound().len(), 0);
         }
@@ -162,8 +170,8 @@ fn expired_binding_stays_expired_at_any_clock() {
 }
 
 proptest! {
-    /// Whatever the window and whenever somebody looks: what is bound is bound inside the window
-    /// only, once it is over it stays over, and the next look is at the next end.
+    /// For any window and any passes: the binding exists only inside the window, an ended object stays ended, and the
+    /// next pass is at the next end.
     #[test]
     fn nothing_is_bound_outside_the_window(
         from in proptest::option::of(-50_i64..500),
@@ -176,13 +184,13 @@ proptest! {
             let spec = object["spec"].as_object_mut().unwrap();
             spec.remove("validFrom");
             if let Some(from) = from {
-                spec.insert("validFrom".into(), at(from).to_string().into());
+                spec.insert("validFrom".into(), timestamp(from).to_string().into());
             }
             if let Some(duration) = duration {
                 spec.remove("validUntil");
                 spec.insert("duration".into(), format!("{duration}s").into());
             } else {
-                spec.insert("validUntil".into(), at(until).to_string().into());
+                spec.insert("validUntil".into(), timestamp(until).to_string().into());
             }
         });
         world.status_fails = status_fails;
@@ -190,7 +198,7 @@ proptest! {
         let mut activated = None;
         let mut over = false;
         for look in looks {
-            let plan = world.pass(at(look));
+            let plan = world.pass(timestamp(look));
             let bound = !world.bound().is_empty();
             if bound && activated.is_none() {
                 activated = Some(look);
@@ -205,7 +213,7 @@ proptest! {
             prop_assert!(!(over && bound), "bound again at {}", look);
             over |= ends.is_some_and(|ends| look >= ends);
             if bound {
-                prop_assert_eq!(plan.wake, ends.map(at));
+                prop_assert_eq!(plan.wake, ends.map(timestamp));
             }
         }
     }

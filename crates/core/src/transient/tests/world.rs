@@ -1,5 +1,4 @@
-//! A cluster in memory: one transient binding, what was found when somebody looked, and what plans
-//! made of it.
+//! A cluster in memory: one transient binding, the data that its lookups return, and the results of plans.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,8 +27,8 @@ use crate::transient::{
 pub(crate) const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
 pub(crate) const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
 
-/// So many seconds after noon, when everything is created.
-pub(crate) fn at(seconds: i64) -> Timestamp {
+/// Returns the instant so many seconds after the creation of all objects, at noon.
+pub(crate) fn timestamp(seconds: i64) -> Timestamp {
     "2026-01-01T12:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
 }
 
@@ -48,7 +47,7 @@ pub(crate) fn policy(roles: &[&str]) -> Policy {
     }
 }
 
-/// What a test changes of a kind.
+/// The part of a kind that a test writes.
 pub(crate) trait InMemory: Kind {
     fn set_status(&mut self, status: BindingStatus);
 }
@@ -77,44 +76,44 @@ impl InMemory for example_com::ClusterRoleBinding {
     }
 }
 
-/// What a cluster holds, and what happened to it.
+/// A cluster in memory, and the events in it.
 #[derive(Clone)]
 pub(crate) struct World<K: InMemory> {
     pub(crate) controller: Transient<K>,
     pub(crate) object: K,
     pub(crate) lookup: Lookup,
     pub(crate) same_stamp: Option<String>,
-    /// The bindings of its requester that wait for their windows, as a watch has shown them.
+    /// The bindings of the requester that wait for their windows, from the watch.
     pub(crate) waiting: Vec<WaitingWindow>,
-    /// The locks that there are.
+    /// The locks in the cluster.
     pub(crate) locks: Locks,
-    /// What policies came to when it was stamped.
+    /// The judgement of the access policies in the stamp.
     pub(crate) judgement: Option<Judgement>,
-    /// The answers that the watch has shown, and those that it has not yet.
+    /// The approvals and denials that the watch has shown, and those that it has not shown yet.
     pub(crate) approvals: Vec<AccessRequestApproval>,
     pub(crate) unseen_approvals: Vec<AccessRequestApproval>,
     pub(crate) live: Vec<Live>,
     pub(crate) records: Vec<Record>,
     pub(crate) records_fail: bool,
-    /// What stands in the way when a binding is created.
+    /// Whether another object has the name of the binding.
     pub(crate) taken: bool,
-    /// How many writes there were.
+    /// The number of writes.
     pub(crate) writes: usize,
-    /// How many more writes succeed before the process dies.
+    /// The number of writes that still succeed before the process dies.
     pub(crate) writes_left: usize,
     pub(crate) status_fails: bool,
-    /// Whether every message of a condition says something else than what was decided.
+    /// Whether the messages of all conditions are changed before the status is stored.
     pub(crate) reworded: bool,
-    /// How often somebody looked.
+    /// The number of lookups.
     pub(crate) looks: usize,
     pub(crate) gone: bool,
-    /// What exists and no watch shows, until somebody looks.
+    /// Live objects that no watch shows before a lookup.
     pub(crate) hidden: Vec<Live>,
     stale: bool,
     next_uid: usize,
 }
 
-/// A binding of alice to `view`, from 60 to 360 seconds after noon; with `change` made to its JSON.
+/// Creates a binding of alice to `view`, from 60 to 360 seconds after noon; `change` edits its JSON.
 pub(crate) fn namespaced(change: impl FnOnce(&mut Value)) -> World<TransientRoleBinding> {
     let mut object = json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "TransientRoleBinding",
@@ -122,14 +121,14 @@ pub(crate) fn namespaced(change: impl FnOnce(&mut Value)) -> World<TransientRole
         "spec": {
             "roleRef": {"kind": "ClusterRole", "name": "view"},
             "subjects": [{"kind": "User", "name": "alice"}],
-            "validFrom": at(60), "validUntil": at(360),
+            "validFrom": timestamp(60), "validUntil": timestamp(360),
         },
     });
     change(&mut object);
-    World::of(object)
+    World::from_object(object)
 }
 
-/// The same, for an hour from its activation, which may be at once.
+/// Creates the same binding with a duration from its activation, which may be immediate.
 pub(crate) fn lasting(duration: &str) -> World<TransientRoleBinding> {
     let duration = duration.to_owned();
     namespaced(|object| {
@@ -141,13 +140,13 @@ pub(crate) fn lasting(duration: &str) -> World<TransientRoleBinding> {
 }
 
 impl<K: InMemory> World<K> {
-    /// An object as it comes out of admission: stamped for bob, with our finalizer.
-    pub(crate) fn of(object: Value) -> Self {
+    /// Creates a world with an object as admission returns it: stamped for bob, with the finalizer of oz.
+    pub(crate) fn from_object(object: Value) -> Self {
         let mut object: K = serde_json::from_value(object).unwrap();
         let metadata = object.meta_mut();
         metadata.uid = Some(UID.to_owned());
         metadata.generation = Some(1);
-        metadata.creation_timestamp = Some(Time(at(0)));
+        metadata.creation_timestamp = Some(Time(timestamp(0)));
         metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
         let mut world = Self {
             controller: Transient::new(keys(), Arc::new(policy(&["view", "shop/deployer"]))),
@@ -199,7 +198,7 @@ impl<K: InMemory> World<K> {
             name: view.name().to_owned(),
             generate_name: String::new(),
             spec_digest: view.spec_digest.clone(),
-            at: at(0),
+            at: timestamp(0),
             nonce: "nonce".to_owned(),
             judgement: self.judgement.clone(),
             ..Stamp::default()
@@ -213,13 +212,13 @@ impl<K: InMemory> World<K> {
         self.controller.policy = Arc::new(policy(roles));
     }
 
-    /// What the edge would be asked at this instant, when this is known.
+    /// Returns the question of an assessment at this instant, with these facts.
     fn question(&self, now: Timestamp, facts: &Facts) -> Option<Question> {
         let verdict = self.controller.decide(now, &self.object, facts, &self.live);
         verdict.question()
     }
 
-    fn known(&self) -> Facts {
+    fn initial_facts(&self) -> Facts {
         Facts {
             locks: self.locks.clone(),
             approvals: self.approvals.clone(),
@@ -229,9 +228,9 @@ impl<K: InMemory> World<K> {
         }
     }
 
-    /// What the edge would look up at this instant.
+    /// Returns the lookup of an assessment at this instant.
     pub(crate) fn wants(&self, now: Timestamp) -> Option<Want> {
-        match self.question(now, &self.known())? {
+        match self.question(now, &self.initial_facts())? {
             Question::Lookup(want) => Some(*want),
             Question::Waiting(_) | Question::SameStamp | Question::Approvals => None,
         }
@@ -248,7 +247,7 @@ impl<K: InMemory> World<K> {
         let facts = Facts {
             same_stamp: Some(self.same_stamp.clone()),
             lookup,
-            ..self.known()
+            ..self.initial_facts()
         };
         let confirmed = match self.question(now, &facts) {
             Some(Question::Approvals) => {
@@ -272,7 +271,7 @@ impl<K: InMemory> World<K> {
         self.decide(now).plan
     }
 
-    /// One pass, as the engine makes it.
+    /// Runs one pass, as the engine does.
     pub(crate) fn pass(&mut self, now: Timestamp) -> Plan {
         self.looks += usize::from(self.wants(now).is_some());
         let decision = self.decide(now);
@@ -302,7 +301,7 @@ impl<K: InMemory> World<K> {
         decision.plan
     }
 
-    /// Passes until nothing changes.
+    /// Runs passes until nothing changes.
     pub(crate) fn settle(&mut self, now: Timestamp) -> BindingStatus {
         for _ in 0..10 {
             let before = (self.live.clone(), self.status());
@@ -311,7 +310,7 @@ impl<K: InMemory> World<K> {
                 return self.status();
             }
         }
-        panic!("the plan never comes to rest: {:?}", self.plan(now));
+        panic!("the plan does not converge: {:?}", self.plan(now));
     }
 
     fn carry_out(&mut self, plan: &Plan) -> Option<Failure> {
@@ -330,7 +329,7 @@ impl<K: InMemory> World<K> {
     fn step(&mut self, step: &Step) -> Option<Failure> {
         if let Step::Record(record) = step {
             if self.records_fail {
-                return Some(Failure::transient("RecordFailed", "nobody listens"));
+                return Some(Failure::transient("RecordFailed", "no receiver"));
             }
             self.records.push(record.clone());
             return None;
@@ -349,7 +348,7 @@ impl<K: InMemory> World<K> {
             Step::Delete(gone) => {
                 for live in &mut self.live {
                     if live.reference().uid == gone.uid {
-                        live.object.metadata.deletion_timestamp = Some(Time(at(0)));
+                        live.object.metadata.deletion_timestamp = Some(Time(timestamp(0)));
                     }
                 }
                 self.live.retain(|live| {
@@ -394,7 +393,7 @@ impl<K: InMemory> World<K> {
         self.object.status().cloned().unwrap_or_default()
     }
 
-    /// Who has rights by a binding that was made.
+    /// Returns the subjects of the existing bindings.
     pub(crate) fn bound(&self) -> Vec<String> {
         let subjects = self.live.iter().filter_map(|live| {
             let subjects = live.object.data.get("subjects")?.as_array()?;
@@ -427,6 +426,6 @@ impl<K: InMemory> World<K> {
     }
 
     pub(crate) fn delete(&mut self) {
-        self.object.meta_mut().deletion_timestamp = Some(Time(at(0)));
+        self.object.meta_mut().deletion_timestamp = Some(Time(timestamp(0)));
     }
 }

@@ -33,35 +33,40 @@ fn found(new: &ObjectMeta, old: Option<&ObjectMeta>) -> Vec<String> {
 #[test]
 fn metadata_at_limit_is_accepted_and_above_limit_rejected() {
     for (field, enough, more, says) in [
-        ("labels", pairs(64), pairs(65), "65 labels: 64 are enough"),
+        (
+            "labels",
+            pairs(64),
+            pairs(65),
+            "65 labels: the maximum is 64",
+        ),
         (
             "annotations",
             pairs(64),
             pairs(65),
-            "65 annotations: 64 are enough",
+            "65 annotations: the maximum is 64",
         ),
         (
             "finalizers",
             finalizers(16),
             finalizers(17),
-            "17 finalizers: 16 are enough",
+            "17 finalizers: the maximum is 16",
         ),
         (
             "ownerReferences",
             owners(16),
             owners(17),
-            "17 owner references: 16 are enough",
+            "17 owner references: the maximum is 16",
         ),
         (
             "annotations",
             json!({"note": "x".repeat(16 * 1024 - 4)}),
             json!({"note": "x".repeat(16 * 1024 - 3)}),
-            "16385 bytes, with labels, finalizers and owner references: 16384 are enough",
+            "16385 bytes, with labels, finalizers and owner references: the maximum is 16384",
         ),
     ] {
         assert_eq!(found(&head(json!({field: enough})), None), [""; 0]);
         let lines = found(&head(json!({field: more})), None);
-        let expected = format!("metadata.{field}: comes to {says}; take some away");
+        let expected = format!("metadata.{field}: has {says}; remove some");
         assert_eq!(lines, [expected]);
     }
 }

@@ -14,7 +14,7 @@ fn checked<R: AccessRequest>(request: &R) -> Result<ValidatedRequest, Vec<Violat
 #[test]
 fn a_request_is_checked_field_by_field() {
     let subdomain = "must be at most 253 lower-case letters, digits, '-' and '.', with a letter or \
-                     digit at both ends and beside every '.'";
+                     digit at both ends and before and after every '.'";
     for (spec, violations) in [
         (json!({}), vec![]),
         (

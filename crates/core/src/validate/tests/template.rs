@@ -90,8 +90,8 @@ fn an_idle_timeout_is_for_sessions_through_the_gate_and_not_too_short() {
         (
             json!({ "sessions": "Required", "idleTimeout": "10m" }),
             &[
-                "spec.accessConfig.idleTimeout: must be left out unless sessions is Gate: only the gate sees \
-                 whether a session is used",
+                "spec.accessConfig.idleTimeout: must be omitted unless sessions is Gate: only the \
+                 gate detects whether a session is used",
             ],
         ),
     ]);
@@ -106,13 +106,13 @@ fn required_recording_excludes_debug() {
         })
     };
     assert_config_violations(&[
-        (config("Offered"), &[] as &[&str]),
+        (config("BestEffort"), &[] as &[&str]),
         (
             config("Required"),
             &[
-                "spec.accessConfig.recording.mode: must not be Required with the operation Debug: a container that is \
-                 added to the pod runs its command, whether or not somebody attaches to it, and no session records \
-                 that; use Offered, or another template for Debug",
+                "spec.accessConfig.recording.mode: must not be Required with the operation Debug: \
+                 a debug container runs its command even if no user attaches to it, and no session \
+                 records that; use BestEffort, or another template for Debug",
             ],
         ),
     ]);
@@ -128,15 +128,15 @@ fn moderation_is_for_sessions_through_the_gate_and_names_who() {
         (
             json!({ "sessions": "Required", "moderation": { "groups": ["security"] } }),
             &[
-                "spec.accessConfig.moderation: must be left out unless spec.accessConfig.sessions is Gate: nothing \
-                 else knows who watches",
+                "spec.accessConfig.moderation: must be omitted unless spec.accessConfig.sessions \
+                 is Gate: only the gate has viewers",
             ],
         ),
         (
             json!({ "sessions": "Gate", "moderation": { "viewers": 9, "groups": [] } }),
             &[
                 "spec.accessConfig.moderation.viewers: must be between 1 and 8",
-                "spec.accessConfig.moderation.groups: must name at least one group: nobody could open a session",
+                "spec.accessConfig.moderation.groups: must name at least one group: without a viewer no session can open",
             ],
         ),
         (
@@ -157,8 +157,8 @@ fn debug_operation_requires_gate_and_images() {
         (
             json!({ "operations": ["Debug"] }),
             &[
-                "spec.accessConfig.sessions: must be Gate with the operation Debug: nothing else sees which container \
-                 is added",
+                "spec.accessConfig.sessions: must be Gate with the operation Debug: only the gate \
+                 checks the debug container",
                 "spec.accessConfig.debug.images: must name images with the operation Debug, such as \
                  registry.example.com/tools/*",
             ],
@@ -166,7 +166,7 @@ fn debug_operation_requires_gate_and_images() {
         (
             json!({ "debug": { "images": ["busybox"] } }),
             &[
-                "spec.accessConfig.debug: must be left out unless spec.accessConfig.operations has Debug",
+                "spec.accessConfig.debug: must be omitted unless spec.accessConfig.operations has Debug",
             ],
         ),
         (
@@ -194,8 +194,8 @@ fn an_access_config_is_checked_field_by_field() {
         (
             json!({ "allowedGroups": [] }),
             &[
-                "spec.accessConfig.allowedGroups: must name at least one group, unless allowedUsers \
-               names a user: nobody could use the template",
+                "spec.accessConfig.allowedGroups: must name at least one group, unless \
+               allowedUsers names a user: otherwise no user may use the template",
             ],
         ),
         (
@@ -209,8 +209,8 @@ fn an_access_config_is_checked_field_by_field() {
         (
             json!({ "bind": "Groups", "allowedGroups": [], "allowedUsers": ["alice"] }),
             &[
-                "spec.accessConfig.bind: must be Requester as long as allowedGroups is empty: nobody \
-               would be bound",
+                "spec.accessConfig.bind: must be Requester as long as allowedGroups is empty: \
+               otherwise the binding has no subject",
             ],
         ),
         (json!({ "accessCommand": "" }), &[]),
@@ -246,10 +246,7 @@ fn an_access_config_is_checked_field_by_field() {
         ),
         (
             json!({ "commandPolicy": " " }),
-            &[
-                "spec.accessConfig.commandPolicy: must not be empty: leave it out to allow every \
-               command",
-            ],
+            &["spec.accessConfig.commandPolicy: must not be empty: omit it to allow every command"],
         ),
     ]);
 }
@@ -279,8 +276,8 @@ fn a_target_is_a_pair_that_exists() {
         (
             json!({ "name": "" }),
             &[
-                "spec.controllerTargetRef.name: must be at most 253 lower-case letters, digits, '-' \
-               and '.', with a letter or digit at both ends and beside every '.'",
+                "spec.controllerTargetRef.name: must be at most 253 lower-case letters, digits, \
+               '-' and '.', with a letter or digit at both ends and before and after every '.'",
             ],
         ),
     ] {
@@ -304,8 +301,8 @@ fn uncuttable_operations_require_best_effort_sessions_on_shared_pod() {
     assert_eq!(
         exec(config(json!(["Attach", "PortForward"]))),
         [
-            "spec.accessConfig.sessions: must be BestEffort with the operation Attach, which cannot be cut",
-            "spec.accessConfig.sessions: must be BestEffort with the operation PortForward, which cannot be cut",
+            "spec.accessConfig.sessions: must be BestEffort with the operation Attach, which cannot be ended",
+            "spec.accessConfig.sessions: must be BestEffort with the operation PortForward, which cannot be ended",
         ]
     );
     // A dedicated pod ends, and every connection with it.

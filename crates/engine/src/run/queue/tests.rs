@@ -4,7 +4,7 @@ use super::*;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-fn at(seconds: i64) -> Timestamp {
+fn timestamp(seconds: i64) -> Timestamp {
     Timestamp::constant(seconds, 0)
 }
 
@@ -30,7 +30,7 @@ fn rest() -> Next {
 
 fn wake(seconds: i64) -> Next {
     Next {
-        wake: Wake::At(Some(at(seconds))),
+        wake: Wake::At(Some(timestamp(seconds))),
         ..rest()
     }
 }
@@ -113,12 +113,12 @@ fn a_wake_comes_at_its_instant_and_says_for_when_it_was_due() {
     queue.push("a", Lane::Ordinary);
     keys(&mut queue);
     queue.done("a", wake(10), Instant::now());
-    assert_eq!(queue.next_wake(), Some(at(10)));
+    assert_eq!(queue.next_wake(), Some(timestamp(10)));
     queue.promote(Timestamp::constant(9, 999_999_999), Instant::now());
     assert_eq!(queue.pop(), None);
-    queue.promote(at(12), Instant::now());
+    queue.promote(timestamp(12), Instant::now());
     let turn = queue.pop();
-    assert_eq!(turn.as_ref().and_then(|turn| turn.due), Some(at(10)));
+    assert_eq!(turn.as_ref().and_then(|turn| turn.due), Some(timestamp(10)));
     assert_eq!(turn.map(|turn| turn.lane), Some(Lane::Urgent));
 }
 
@@ -134,7 +134,7 @@ fn a_retry_never_postpones_a_wake() {
         ..wake(10)
     };
     queue.done("a", next, begin);
-    queue.promote(at(10), begin);
+    queue.promote(timestamp(10), begin);
     assert_eq!(keys(&mut queue), ["a"]);
     // The pass that began replaced the retry.
     assert_eq!(queue.next_retry(), None);
@@ -154,7 +154,7 @@ fn a_pass_that_made_no_plan_keeps_the_wake_of_the_one_before() {
         failed: true,
     };
     queue.done("a", failed, Instant::now());
-    assert_eq!(queue.next_wake(), Some(at(10)));
+    assert_eq!(queue.next_wake(), Some(timestamp(10)));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_wake_that_comes_due_during_the_pass_is_not_lost() {
     queue.done("a", wake(10), Instant::now());
     queue.push("a", Lane::Ordinary);
     keys(&mut queue);
-    queue.promote(at(11), Instant::now());
+    queue.promote(timestamp(11), Instant::now());
     let broke_off = Next {
         wake: Wake::AsBefore,
         retry: None,
@@ -206,7 +206,7 @@ fn a_clock_that_is_set_back_only_delays_and_one_set_forward_is_noticed() {
     queue.done("a", wake(3_600), Instant::now());
     queue.promote(NOW, Instant::now());
     assert_eq!(queue.pop(), None);
-    queue.promote(at(7_200), Instant::now());
+    queue.promote(timestamp(7_200), Instant::now());
     assert_eq!(keys(&mut queue), ["a"]);
 }
 

@@ -42,6 +42,7 @@ const MAX_ERROR: usize = 64 << 10;
 /// The maximum number of bytes that are read of a page of names: a thousand of the longest, encoded.
 const MAX_PAGE: usize = 8 << 20;
 /// The maximum number of names on a page, by the protocol.
+/// See <https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html>.
 const PAGE: usize = 1000;
 
 /// The bucket of the [module](self).
@@ -77,7 +78,9 @@ impl S3 {
             true => UrlStyle::Path,
             false => UrlStyle::VirtualHost,
         };
-        let parsed = url.parse().context("gate.recordings.endpoint is no URL")?;
+        let parsed = url
+            .parse()
+            .context("gate.recordings.endpoint is not a URL")?;
         let bucket = Bucket::new(parsed, style, bucket.to_owned(), options.region.clone());
         let bucket = bucket.context("the URL of the bucket")?;
         let host = bucket.base_url().host_str();
@@ -174,7 +177,7 @@ impl S3 {
             let (page, more) = self.page(prefix, &last, most).await?;
             for name in page {
                 if name <= last {
-                    let why = "its names are in no order".to_owned();
+                    let why = "its names are not in order".to_owned();
                     return Err(unavailable("list", prefix, &why));
                 }
                 last.clone_from(&name);
@@ -219,7 +222,7 @@ impl S3 {
         let text = str::from_utf8(&body).map_err(|error| failed(&error))?;
         let page = ListObjectsV2::parse_response(text);
         let page =
-            page.map_err(|error| failed(&format_args!("its list cannot be read: {error}")))?;
+            page.map_err(|error| failed(&format_args!("failed to read its list: {error}")))?;
         let more = page.next_continuation_token.is_some() && !page.contents.is_empty();
         let names = page.contents.into_iter().filter_map(|object| {
             let name = object.key.strip_prefix(&self.prefix)?;
@@ -273,15 +276,15 @@ impl S3 {
 /// The reason for which a server was not asked, or did not answer. No message contains a secret, or a signed URL.
 #[derive(Debug, thiserror::Error)]
 enum CallError {
-    #[error("no answer within {timeout:?}")]
+    #[error("no response within {timeout:?}")]
     Late { timeout: Duration },
     #[error("failed to read {}: it is empty", path.display())]
     EmptyFile { path: PathBuf },
-    #[error("the server answers {status} {code}")]
+    #[error("the server responded {status} {code}")]
     Refused { status: u16, code: String },
-    #[error("the server answers {status}")]
+    #[error("the server responded {status}")]
     Unexplained { status: u16 },
-    #[error("the server answers with no credentials")]
+    #[error("the server responded with no credentials")]
     NoCredentials,
     #[error("failed to exchange {} for credentials of {role}: {why}", token.display())]
     NotExchanged {
@@ -326,7 +329,7 @@ fn source(options: &S3Options) -> anyhow::Result<Source> {
             let text = options.sts_endpoint();
             let url: Uri = text
                 .parse()
-                .context("gate.recordings.webIdentity.endpoint is no URL")?;
+                .context("gate.recordings.webIdentity.endpoint is not a URL")?;
             let allowed = allowed(url.host().unwrap_or_default());
             if let Err(why) = allowed.check_url(&url) {
                 bail!("gate.recordings.webIdentity.endpoint: {why}");
@@ -368,8 +371,8 @@ impl Answer {
     fn error(&self, what: &'static str, name: &str) -> StorageError {
         let status = self.status.as_u16();
         let why = match self.code() {
-            Some(code) => format!("the server answers {status} {code}"),
-            None => format!("the server answers {status}"),
+            Some(code) => format!("the server responded {status} {code}"),
+            None => format!("the server responded {status}"),
         };
         let passing = [
             StatusCode::REQUEST_TIMEOUT,

@@ -154,7 +154,7 @@ async fn an_answer_that_is_lost_is_no_second_object() {
     world.0.fails(Fault::Stalls);
     let error = put(&storage, "first").await.unwrap_err();
     assert_eq!(error.reason(), "Unavailable");
-    assert!(error.to_string().contains("no answer within"), "{error}");
+    assert!(error.to_string().contains("no response within"), "{error}");
     let error = storage.get(NAME, 10).await.unwrap_err();
     assert_eq!(error.reason(), "Unavailable");
     world.0.fails(Fault::None);

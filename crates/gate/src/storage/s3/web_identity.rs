@@ -1,5 +1,6 @@
 //! Credentials for a role, for which a token of the pod's service account is exchanged (AssumeRoleWithWebIdentity of
 //! STS). They are kept until shortly before they expire.
+//! See <https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html>.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,17 +35,17 @@ pub(super) struct Role {
     pub(super) token: PathBuf,
     pub(super) url: Uri,
     pub(super) endpoint: Endpoint,
-    pub(super) known: Mutex<Option<Known>>,
+    pub(super) known: Mutex<Option<CachedCredentials>>,
 }
 
 /// The received credentials, and their expiry.
 #[derive(Clone)]
-pub(super) struct Known {
+pub(super) struct CachedCredentials {
     credentials: Credentials,
     until: Timestamp,
 }
 
-impl std::fmt::Debug for Known {
+impl std::fmt::Debug for CachedCredentials {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "credentials until {}", self.until)
     }
@@ -81,7 +82,7 @@ impl Role {
         }
     }
 
-    async fn exchange(&self) -> Result<Known, CallError> {
+    async fn exchange(&self) -> Result<CachedCredentials, CallError> {
         let token = read(&self.token).map_err(CallError::failed)?;
         let body = form_urlencoded::Serializer::new(String::new())
             .append_pair("Action", "AssumeRoleWithWebIdentity")
@@ -117,13 +118,13 @@ impl Role {
 }
 
 /// Returns the credentials in a response.
-fn given(body: &[u8]) -> Option<Known> {
+fn given(body: &[u8]) -> Option<CachedCredentials> {
     let text = str::from_utf8(body).ok()?;
     let value = |name: &str| between(text, name).filter(|value| !value.contains(['<', '&']));
     let (key, secret) = (value("AccessKeyId")?, value("SecretAccessKey")?);
     let credentials = Credentials::new_with_token(key, secret, value("SessionToken")?);
     let until = value("Expiration")?.parse().ok()?;
-    Some(Known { credentials, until })
+    Some(CachedCredentials { credentials, until })
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ const LONGEST: u64 = 64 << 20;
 /// The maximum number of problems of a file, and of lines to remove, that are shown.
 const SHOWN: usize = 20;
 
-/// Record what you decided about each line of who could get in
+/// Record an attestation of entitlements: keep or remove, for each line
 ///
 /// FILE is what `ozctl audit entitlements --to-attest` wrote, with keep or remove as the decision of each line and a
 /// rationale. Nothing else of it may have been changed: its lines must have the digest of the list that was made.
@@ -109,7 +109,7 @@ fn incomplete(context: &Context, problems: &[String]) -> Result<Exit> {
     if let Some(more @ 1..) = problems.len().checked_sub(SHOWN) {
         context.print(&format!("  and {more} more\n"))?;
     }
-    context.say("nothing is recorded: decide about each line, and say why");
+    context.say("nothing is recorded: decide about each line, with a rationale");
     Ok(Exit::INCOMPLETE)
 }
 
@@ -118,7 +118,7 @@ fn what_to_do(context: &Context, decided: &Decided) -> Result<()> {
     if decided.removed.is_empty() {
         return Ok(());
     }
-    context.print("To be removed, which nothing does by itself:\n")?;
+    context.print("To be removed manually:\n")?;
     for one in decided.removed.iter().take(SHOWN) {
         context.print(&format!(
             "  line {}: {}\n    {}\n",

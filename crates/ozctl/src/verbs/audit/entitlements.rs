@@ -12,16 +12,17 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// Show who could get into pods
+/// Show the entitlements: users and groups that could connect to pods
 ///
-/// By templates, as whoever may ask and whoever may approve; by roles that may be bound for a time; by break-glass
-/// groups; and by every right that RBAC hands out to pods/exec, pods/attach, pods/portforward,
-/// pods/ephemeralcontainers, pods/proxy and nodes/proxy, with wildcards and aggregated roles resolved. Kubernetes does
-/// not know who is in a group. Rights that lead there in two steps are not among them: to bind roles, to impersonate,
-/// to create pods.
+/// The list contains the users and groups of templates, as requesters and approvers; of roles that
+/// can be bound for a limited time; of break-glass; and of every right that RBAC grants to
+/// pods/exec, pods/attach, pods/portforward, pods/ephemeralcontainers, pods/proxy and nodes/proxy,
+/// with wildcards and aggregated roles resolved. The members of a group are not known to
+/// Kubernetes. The list does not contain rights that lead to access in two steps: to bind roles, to
+/// impersonate, to create pods.
 ///
-/// Exits with 3 if something could not be read, and says what. The digest is that of the list: the same list has the
-/// same, whenever it is made.
+/// Exits with 3 and names the objects that could not be read. The digest is that of the list: an
+/// equal list has the same digest at any time.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -32,10 +33,10 @@ Examples:
 pub(super) struct ShowEntitlements {
     #[command(flatten)]
     oz: Oz,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     output: Format,
-    /// With a place in each line for what you decide and why, for `ozctl audit attest`
+    /// Add columns for decision and rationale to each line, for `ozctl audit attest`
     #[arg(long)]
     to_attest: bool,
 }

@@ -20,17 +20,19 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::output::line;
 
-/// Write what happened as one file that an auditor checks without a cluster
+/// Write the audit evidence of a period as a file that can be verified without a cluster
 ///
-/// The file has the records of a time, checkpoints and public keys, what verifying comes to, who approved what, one
-/// line for each request, templates and policies by digest, who could get in, and which of it answers which control of
-/// SOC 2, ISO 27001, PCI DSS and NIST SP 800-53. The operator signs its sums with the audit key, which takes the Role
-/// oz-evidence-sealer of oz's namespace. No Secret and no content of a template is in it; reasons are, as people wrote
-/// them.
+/// The file contains the audit records of the period, checkpoints and public keys, the result of
+/// their verification, approvals with their approvers, one line for each request, templates and
+/// access policies by digest, the entitlements, and the relation of these files to the controls of
+/// SOC 2, ISO 27001, PCI DSS and NIST SP 800-53. The operator signs its sums with the audit key,
+/// which requires the Role oz-evidence-sealer of oz's namespace. The file contains no Secret and no
+/// content of a template; it contains reasons as users wrote them.
 ///
-/// --check reads such a file. It exits with 1 and says where if a byte of it was changed, if a record was left out or
-/// a row added, with 2 if there is no record in it, and with 3 if it is not sealed, or by a key of which nothing is
-/// known. Making one exits with 3 if something could not be read, and says what.
+/// --check reads such a file. It exits with 1 and names the place if a byte was changed, a record
+/// removed or a row added, with 2 if the file contains no record, and with 3 if it is not sealed,
+/// or is sealed with an unknown key. Without --check, ozctl exits with 3 and names the objects that
+/// could not be read.
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("what").required(true).args(["from", "check"]),
@@ -59,14 +61,14 @@ pub(super) struct Evidence {
     /// Do not have it sealed
     #[arg(long, conflicts_with = "check")]
     unsealed: bool,
-    /// How long events are kept in the cluster: audit.retention of the configuration
+    /// Retention of events in the cluster: audit.retention of the configuration
     #[arg(long, default_value = "720h", value_name = "DURATION")]
     retention: GoDuration,
     /// Check this file
     #[arg(long, value_name = "FILE")]
     check: Option<PathBuf>,
-    /// File with the pinned public keys, one a line; may be repeated [default: those in the file, which proves
-    /// nothing against whoever made it]
+    /// File with the pinned public keys, one a line; may be repeated [default: those in the file,
+    /// which do not prove its origin]
     #[arg(long, value_name = "FILE", requires = "check")]
     key: Vec<PathBuf>,
     #[command(flatten)]
@@ -137,19 +139,24 @@ impl Evidence {
             wanted.to,
             written.sums
         ))?;
-        if written.verdict != Verdict::Whole {
-            context.say("Note: the records are not whole, or not checked: `ozctl audit verify` says what is wrong");
+        if written.verdict != Verdict::Valid {
+            context.say(
+                "Note: the audit records are incomplete or not verified: `ozctl audit \
+                verify` shows the cause",
+            );
         }
         if self.unsealed {
-            context
-                .say("Note: it is not sealed: whoever has it can change all of it but the records");
+            context.say(
+                "Note: the bundle is not sealed: any part of it but the audit records could \
+                    be changed unnoticed",
+            );
         }
         for gap in &written.gaps {
             context.say_plain(&format!("Gap: {gap}"));
         }
         Ok(match (written.verdict, written.gaps.is_empty()) {
-            (Verdict::Whole, true) => Exit::SUCCESS,
-            (Verdict::NotWhole, _) => Exit::FAILURE,
+            (Verdict::Valid, true) => Exit::SUCCESS,
+            (Verdict::Invalid, _) => Exit::FAILURE,
             _ => Exit::INCOMPLETE,
         })
     }
@@ -202,39 +209,41 @@ fn show(context: &Context, checked: &Checked, pinned: bool) -> Result<Exit> {
     }
     if !pinned {
         context.say(
-            "Note: the public keys are those in the file; check with --key and what `ozctl audit keys` printed",
+            "Note: the public keys are those in the file; verify with --key and the output of \
+                `ozctl audit keys`",
         );
     }
     let verdict = checked.verdict();
     let (style, text, why, exit) = match verdict {
-        Verdict::Whole => (
+        Verdict::Valid => (
             Style::Green,
-            "Whole",
+            "Valid",
             "no byte of it was changed since it was sealed, and none of its records is missing.",
             Exit::SUCCESS,
         ),
-        Verdict::NotWhole => (
+        Verdict::Invalid => (
             Style::Red,
             "NOT WHOLE",
-            "this is no evidence.",
+            "the file is not a valid bundle of evidence.",
             Exit::FAILURE,
         ),
-        Verdict::Nothing => (
+        Verdict::Empty => (
             Style::Red,
             "NOTHING TO CHECK",
-            "there is no record in it, which proves nothing.",
+            "the bundle has no audit records, which proves nothing.",
             Exit::NOTHING,
         ),
         Verdict::Unchecked if checked.seal.is_none() && checked.report.is_whole() => (
             Style::Red,
             "NOT SEALED",
-            "its records are whole; all else in it follows from them, or may have been changed.",
+            "its audit records are complete; all else in it follows from them, or may have been \
+                changed.",
             Exit::UNCHECKED,
         ),
         Verdict::Unchecked => (
             Style::Red,
             "NOT CHECKED",
-            "it is signed by keys of which nothing is known.",
+            "it is signed by unknown keys.",
             Exit::UNCHECKED,
         ),
     };

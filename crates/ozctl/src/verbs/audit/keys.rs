@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::{output, trail};
 
-/// Print the public keys of the trail, to keep them outside the cluster
+/// Print the public keys of the audit trail, to keep them outside the cluster
 #[derive(Args)]
 pub(super) struct Keys {
     #[command(flatten)]
@@ -27,8 +27,8 @@ impl Keys {
                 self.oz.namespace
             ))
             .next(
-                "name oz's namespace with --oz-namespace; if that is it, see that oz runs, which publishes \
-                 its key again within seconds",
+                "name oz's namespace with --oz-namespace; if it is correct, check that oz runs: it \
+                 publishes its key again within seconds",
             ));
         }
         for key in &keys.published {
@@ -36,8 +36,8 @@ impl Keys {
         }
         for (writer, key) in &keys.lost {
             context.say(&format!(
-                "Note: {} signed with key {}, which is not among them: whoever kept its public part verifies what \
-                 it signed with it",
+                "Note: {} signed with key {}, which is not published: verify its signatures with a \
+                 kept copy of its public key",
                 output::line(writer),
                 output::line(key)
             ));

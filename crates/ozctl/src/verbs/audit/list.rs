@@ -12,22 +12,22 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output;
 
-/// Show records
+/// Show audit records
 #[derive(Args)]
 pub(super) struct List {
     #[command(flatten)]
     filter: Filter,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
 
-/// Write records for other programs: one JSON object a line, or CSV
+/// Export audit records as JSON lines or CSV
 #[derive(Args)]
 pub(super) struct Export {
     #[command(flatten)]
     filter: Filter,
-    /// How to write them
+    /// Output format
     #[arg(short, long, default_value = "lines", value_name = "FORMAT")]
     output: Format,
 }
@@ -53,7 +53,7 @@ impl List {
             context.say("No such records found.");
             return Ok(Exit::SUCCESS);
         }
-        context.print(&shown(&entries, self.output)?)?;
+        context.print(&render(&entries, self.output)?)?;
         Ok(Exit::SUCCESS)
     }
 }
@@ -61,12 +61,12 @@ impl List {
 impl Export {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
         let entries = self.filter.entries(context).await?;
-        context.print(&shown(&entries, self.output)?)?;
+        context.print(&render(&entries, self.output)?)?;
         Ok(Exit::SUCCESS)
     }
 }
 
-fn shown(entries: &[Entry], format: Format) -> Result<String> {
+fn render(entries: &[Entry], format: Format) -> Result<String> {
     let values = || entries.iter().map(Entry::value);
     Ok(match format {
         Format::Table => table(entries, false).to_string(),

@@ -22,11 +22,11 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 
-/// Read the audit trail, verify that none of it is missing or changed, hand it to an auditor
+/// Read, verify and export the audit trail
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  ozctl audit list --who alice --since 24h
+  ozctl audit list --actor alice --since 24h
   ozctl audit list --pod web-0 -o csv
   ozctl audit show 20260102t150405000000z-0123456789ab
   ozctl audit keys > oz.pub     once, kept outside the cluster

@@ -12,15 +12,15 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::instant;
 
-/// Delete the oldest records from the cluster, on record
+/// Delete the oldest audit records from the cluster
 ///
-/// The order is left in ConfigMap oz-audit-prune of oz's namespace, which takes rights there that
-/// administrators have. The operator puts on record, signed, what goes and who asks, deletes it, and
-/// deletes the order. `ozctl audit verify` knows of it from then on. Logs and collectors keep what they
-/// have.
+/// ozctl writes the order into ConfigMap oz-audit-prune of oz's namespace, which requires the
+/// rights of an administrator. The operator writes a signed audit record with the deleted period
+/// and the user, deletes the audit records, and deletes the order. `ozctl audit verify` accepts the
+/// shorter trail from then on. Logs and collectors keep their copies.
 #[derive(Args)]
 pub(super) struct Prune {
-    /// What is older goes: 2160h, or an instant such as 2026-01-02T15:04:05Z
+    /// Age or instant before which records are deleted, such as 2160h or 2026-01-02T15:04:05Z
     #[arg(long, value_name = "WHEN", value_parser = when)]
     before: Timestamp,
     /// Do not wait until it is done
@@ -44,7 +44,7 @@ impl Prune {
         }
         pruned(&cluster, namespace).await?;
         context.say(&format!(
-            "Records from before {} are gone from the cluster; that they are is on record.",
+            "Audit records from before {} are deleted from the cluster, which is recorded.",
             instant(self.before)
         ));
         Ok(Exit::SUCCESS)

@@ -15,22 +15,22 @@ use crate::trail;
 /// Which records.
 #[derive(Args)]
 pub(super) struct Filter {
-    /// Of this user
+    /// User of the records
     #[arg(long, value_name = "USER")]
-    who: Option<String>,
+    actor: Option<String>,
     /// About this request, by name or UID
     #[arg(long, value_name = "REQUEST")]
     grant: Option<String>,
     /// About this pod, by name or UID
     #[arg(long, value_name = "POD")]
     pod: Option<String>,
-    /// With this decision: Allow, Deny, End, Note
+    /// Decision of the records: Allow, Deny, End, Note
     #[arg(long, value_name = "DECISION")]
     decision: Option<Decision>,
-    /// Of this kind, such as AccessGranted
+    /// Action of the records, such as AccessGranted
     #[arg(long, value_name = "ACTION")]
     action: Option<Action>,
-    /// Not older than this: 24h, or an instant such as 2026-01-02T15:04:05Z
+    /// Maximum age of the records, such as 24h, or an instant such as 2026-01-02T15:04:05Z
     #[arg(long, value_name = "WHEN", value_parser = when)]
     since: Option<Timestamp>,
     /// Older than this
@@ -44,7 +44,7 @@ pub(super) struct Filter {
 impl Filter {
     pub(super) fn query(&self, context: &Context) -> Query {
         Query {
-            user: self.who.clone(),
+            user: self.actor.clone(),
             grant: self.grant.clone(),
             pod: self.pod.clone(),
             namespace: context.connection.namespace.clone(),

@@ -8,13 +8,13 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{json, yaml};
 
-/// Show one record, whole
+/// Show one audit record with all fields
 #[derive(Args)]
 pub(super) struct Show {
     /// Name of the AuditEvent
     #[arg(value_name = "NAME")]
     name: String,
-    /// As JSON instead of YAML
+    /// Print JSON instead of YAML
     #[arg(long)]
     json: bool,
 }

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 
-/// Show records as they come, until Ctrl-C
+/// Follow the audit records until Ctrl-C
 #[derive(Args)]
 pub(super) struct Tail {
     #[command(flatten)]
@@ -33,7 +33,7 @@ impl Tail {
                 Tailed::Interrupted(failure) => {
                     context.say_plain(&format!("{}: trying again", failure.message()));
                 }
-                Tailed::Resumed => context.say("the API server answers again"),
+                Tailed::Resumed => context.say("the API server responds again"),
             }
             Ok(true)
         };

@@ -24,7 +24,7 @@ pub(super) fn pinned(files: &[PathBuf]) -> Result<Vec<String>> {
     Ok(audit::pinned(&contents)?)
 }
 
-/// Where oz runs.
+/// The namespace of oz.
 #[derive(Args)]
 pub(crate) struct Oz {
     /// Namespace that oz runs in
@@ -38,12 +38,12 @@ pub(crate) struct Oz {
     pub(crate) namespace: String,
 }
 
-/// Verify that no record is missing, changed, doubled or out of place
+/// Verify that no audit record is missing, changed, duplicate or out of order
 ///
-/// Exits with 1 and names the first bad record if one is, with 2 if there was no record to verify, which
-/// proves nothing, and with 3 if nothing is wrong but that signatures are by a key of which nothing is
-/// known: it was lost, or it is somebody's own. A trail is proven complete up to the last checkpoint of each
-/// writer, given public keys that were pinned outside the cluster.
+/// Exits with 1 and names the first bad record, with 2 if there was no record to verify, which
+/// proves nothing, and with 3 if the only finding is an unknown signing key: it was lost, or it
+/// does not belong to oz. A trail is proven complete up to the last checkpoint of each writer,
+/// given public keys that were pinned outside the cluster.
 #[derive(Args)]
 pub(super) struct Verify {
     /// File with the pinned public keys, one a line; may be repeated [default: what the cluster
@@ -56,14 +56,14 @@ pub(super) struct Verify {
     /// Judge only logs, without a cluster
     #[arg(long, requires = "log", requires = "key")]
     offline: bool,
-    /// Verify as well that each recording of a session is stored as it is on record: through the gate, or in this
-    /// directory, which has what the gate stored
+    /// Verify also that each stored recording of a session is equal to its audit record: through
+    /// the gate, or in this directory, which has the files of the gate
     #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, require_equals = true)]
     recordings: Option<Option<PathBuf>>,
-    /// How long events are kept in the cluster: audit.retention of the configuration
+    /// Retention of events in the cluster: audit.retention of the configuration
     #[arg(long, default_value = "720h", value_name = "DURATION")]
     retention: GoDuration,
-    /// What is older than this may be missing from the logs: 24h, or an instant
+    /// Age or instant before which records may be missing from the logs, such as 24h
     #[arg(long, value_name = "WHEN", value_parser = when)]
     logs_since: Option<Timestamp>,
     /// Count records that no signature covers yet as bad
@@ -71,7 +71,7 @@ pub(super) struct Verify {
     strict: bool,
     #[command(flatten)]
     oz: Oz,
-    /// How to show the report
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }
@@ -99,10 +99,10 @@ impl Verify {
             return Ok(Exit::FAILURE);
         }
         Ok(match verdict {
-            Verdict::Whole => Exit::SUCCESS,
-            Verdict::NotWhole => Exit::FAILURE,
+            Verdict::Valid => Exit::SUCCESS,
+            Verdict::Invalid => Exit::FAILURE,
             Verdict::Unchecked => Exit::UNCHECKED,
-            Verdict::Nothing => Exit::NOTHING,
+            Verdict::Empty => Exit::NOTHING,
         })
     }
 
@@ -112,8 +112,10 @@ impl Verify {
             return Ok(None);
         };
         if self.offline && from.is_none() {
-            return Err(Failure::new("without a cluster, no gate has recordings")
-                .next("say where they are: `--recordings=DIRECTORY`"));
+            return Err(Failure::new(
+                "recordings are read from the gate, which requires a cluster",
+            )
+            .next("name their directory: `--recordings=DIRECTORY`"));
         }
         let trail = RecordedIn {
             cluster: !self.offline,
@@ -134,7 +136,7 @@ impl Verify {
     ) -> Result<()> {
         let value = || -> Result<_> {
             let mut value = output::to_value(report)?;
-            value["whole"] = json!(verdict == Verdict::Whole);
+            value["valid"] = json!(verdict == Verdict::Valid);
             value["verdict"] = json!(verdict);
             value["keysPinned"] = json!(is_pinned);
             if let Some(checked) = recordings {
@@ -151,7 +153,7 @@ impl Verify {
         match recordings {
             None => Ok(()),
             Some([]) => {
-                context.say("No recording is on record.");
+                context.say("No recordings in the audit trail.");
                 Ok(())
             }
             Some(checked) => show(context, checked),
@@ -178,7 +180,7 @@ impl Verify {
                 chain.unsigned.to_string(),
             ]);
         }
-        if verdict != Verdict::Nothing {
+        if verdict != Verdict::Empty {
             context.print(&table.to_string())?;
         }
         for note in &report.notes {
@@ -190,16 +192,16 @@ impl Verify {
                  `ozctl audit keys` and verify with --key",
             );
         }
-        if verdict == Verdict::Nothing {
+        if verdict == Verdict::Empty {
             let text = context.paint_output(Style::Red, "NOTHING TO VERIFY");
             return context.print(&format!(
-                "{text}: no record was read, which proves nothing. A trail that somebody took away \
-                 as a whole looks like one that never began: hold it against a log (--log), and \
-                 look whether audit.objects is on in oz's configuration.\n"
+                "{text}: there are no audit records, which proves nothing. A trail that was \
+                 removed as a whole cannot be distinguished from a new one: compare it with a log \
+                 (--log), and check whether audit.objects is true in oz's configuration.\n"
             ));
         }
-        if verdict == Verdict::Whole {
-            let text = context.paint_output(Style::Green, "Whole");
+        if verdict == Verdict::Valid {
+            let text = context.paint_output(Style::Green, "Valid");
             return context.print(&format!(
                 "{text}: {} records of {} writers, none missing or changed.\n",
                 report.records(),
@@ -207,18 +209,19 @@ impl Verify {
             ));
         }
         for unknown in &report.unknown_keys {
-            context.say(&format!("Note: {}", told(unknown)));
+            context.say(&format!("Note: {}", describe(unknown)));
         }
         if verdict == Verdict::Unchecked {
             let text = context.paint_output(Style::Red, "NOT CHECKED");
             return context.print(&format!(
-                "{text}: what these keys signed may be whole or made up. Verify again with --key and the \
-                 public keys that `ozctl audit keys` printed in their time; without them it proves nothing.\n"
+                "{text}: audit records signed by these keys may be forged. Verify again with --key \
+                 and the public keys that `ozctl audit keys` printed earlier; without them the \
+                 result proves nothing.\n"
             ));
         }
         let text = context.paint_output(Style::Red, "NOT WHOLE");
         let first = report.problems.first().map_or_else(
-            || format!("{} records are signed by nobody", report.unsigned()),
+            || format!("{} records are not signed", report.unsigned()),
             |problem| plain(&problem.to_string()),
         );
         context.print(&format!("{text}. First: {first}\n"))?;
@@ -230,7 +233,7 @@ impl Verify {
 }
 
 /// Describes the records that an unknown key signed.
-fn told(unknown: &UnknownKey) -> String {
+fn describe(unknown: &UnknownKey) -> String {
     let UnknownKey {
         key,
         records,
@@ -240,8 +243,9 @@ fn told(unknown: &UnknownKey) -> String {
     } = unknown;
     let (first, last) = (instant(*first), instant(*last));
     format!(
-        "key {} signed {records} records and {checkpoints} checkpoints, from {first} to {last}, and is neither \
-         pinned nor vouched for: it was lost with Secret {AUDIT_KEY} and ConfigMap {KEYS}, or it is somebody's own",
+        "key {} signed {records} records and {checkpoints} checkpoints, from {first} to {last}, \
+         and is neither pinned nor vouched for: it was lost with Secret {AUDIT_KEY} and ConfigMap \
+         {KEYS}, or it is not a key of oz",
         plain(key)
     )
 }

@@ -25,7 +25,7 @@ use crate::output::TextFormat;
 use crate::request::{Ask, requester};
 use crate::{choose, complete};
 
-/// Show how a request is decided, rule by rule, and what would be done
+/// Show the decision about an access request, rule by rule, and the next steps
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -33,38 +33,38 @@ Examples:
   ozctl explain trb/lea-m2k9c
   ozctl explain --template shell
   ozctl explain --template shell --user bob --group devs --duration 8h
-  ozctl explain fleets/one          what its composite would do now, and later
+  ozctl explain fleets/one          the steps of its composite, now and later
   ozctl explain fleets.example.org/one -o json
 
-With --template, --user is who would ask; the user of your kubeconfig is then
-chosen by --context.
+With --template, --user is the requester; --context then selects the user of
+your kubeconfig.
 
-The requester's seal is checked by the operator alone: nobody else has its key.
-What needs rights that you do not have, such as listing pods, is left out, and
-that is said. So is the operator's configuration, if neither given nor to be
-read from its ConfigMap: then its defaults are assumed.
+Only the operator has the key that verifies the requester's seal. Checks for
+which you lack the rights, such as listing pods, are skipped and reported. If
+the operator's configuration is neither given nor readable in its ConfigMap,
+its defaults are assumed.
 
-A composite's policy in Rego is read from its ConfigMaps and evaluated here, at
-the instants that the parent names; nothing is written. A function behind HTTP
-is asked by the operator alone: what is known of its parent is told instead.
+A composite's Rego policy is read from its ConfigMaps and evaluated here, at the
+instants that the parent names; nothing is written. Only the operator calls
+functions behind HTTP: the known state of the parent is shown instead.
 
-Exit codes: 0 if access is or would be given, 1 if not. Of a composite's parent:
-0 if it can be told what would be done and nothing is in the way, 1 if not.")]
+Exit codes: 0 if access is or would be granted, 1 if not. For the parent of a
+composite: 0 if its steps are known and not blocked, 1 if not.")]
 pub(crate) struct Explain {
-    /// Name of a request or transient binding, or KIND/NAME; or PLURAL/NAME of an object that a
-    /// composite looks after
+    /// Name of a request or transient binding, or KIND/NAME; or PLURAL/NAME of a parent of a
+    /// composite
     #[arg(required_unless_present = "template", add = ArgValueCompleter::new(complete::explained))]
     request: Option<String>,
-    /// A template instead: what if somebody asked by it
+    /// Template for which a new request is explained
     #[arg(long, conflicts_with = "request", add = ArgValueCandidates::new(complete::templates))]
     template: Option<String>,
-    /// Who would ask, as --user [default: you]
+    /// Requester of the new request, as --user [default: you]
     #[arg(long = "for", requires = "template", value_name = "USER")]
     person: Option<String>,
     /// A group that they would be in; may be repeated
     #[arg(long, requires = "template", value_name = "GROUP")]
     group: Vec<String>,
-    /// How long they would ask for
+    /// Duration of the new request
     #[arg(short = 'D', long, requires = "template")]
     duration: Option<String>,
     /// The container that they would name
@@ -88,7 +88,7 @@ pub(crate) struct Explain {
     /// repeated [default: its ConfigMap]
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// How to show it
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }
@@ -105,7 +105,7 @@ impl Explain {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
         if !self.group.is_empty() && self.person.is_none() {
             return Err(
-                Failure::new("--group goes with a person who would be in it")
+                Failure::new("--group requires the user who would be in the group")
                     .next("name one with --user"),
             );
         }
@@ -116,7 +116,7 @@ impl Explain {
             names::checked(word.split_once('/').map_or(word, |(_, name)| name))?;
         }
         let cluster = context.cluster().await?;
-        let configured = Configured::of(&cluster, &self.oz.namespace, &self.set).await?;
+        let configured = Configured::read(&cluster, &self.oz.namespace, &self.set).await?;
         let explanation = match (&self.request, &self.template) {
             (Some(word), _) => match of_request(&cluster, &configured, word).await? {
                 Some(found) => found,
@@ -174,7 +174,7 @@ impl Explain {
             "no template {template} in namespace {}",
             cluster.namespace
         ))
-        .next("`ozctl templates --all` lists those that are there"))
+        .next("`ozctl templates --all` lists the existing templates"))
     }
 }
 
@@ -208,7 +208,7 @@ async fn of_parent(
     word: &str,
 ) -> Result<Option<composite::Explanation>> {
     let kind = word.split_once('/').map(|(kind, _)| kind);
-    let is_of_access = |kind: &str| kinds::named(kind).is_some_and(|kind| kind.is_of_access());
+    let is_of_access = |kind: &str| kinds::find(kind).is_some_and(|kind| kind.is_of_access());
     if kind.is_none_or(|kind| kind.is_empty() || is_of_access(kind)) {
         return Ok(None);
     }
@@ -231,7 +231,10 @@ async fn existing<R: Explained>(
     let Some(request) = cluster.find(&cluster.api::<R>(), name).await? else {
         return Ok(None);
     };
-    let (requester, ask) = (requester(&request).unwrap_or_default(), Ask::of(&request));
+    let (requester, ask) = (
+        requester(&request).unwrap_or_default(),
+        Ask::from_request(&request),
+    );
     let explanation = access::explain::<R>(cluster, configured, requester, ask, Some(&request));
     explanation.await.map(Some)
 }
@@ -243,7 +246,7 @@ async fn of_binding(
     configured: &Configured,
     word: &str,
 ) -> Result<Option<binding::Explanation>> {
-    let Some(named) = Named::of(word, Role::Binding)? else {
+    let Some(named) = Named::parse(word, Role::Binding)? else {
         return Ok(None);
     };
     // A user who gave only a name may have meant a request, and need not know of bindings.
@@ -259,7 +262,7 @@ async fn of_binding(
         return Ok(None);
     }
     Err(Failure::new(format!("there is no {word}"))
-        .next("`ozctl get trb` and `ozctl get tcrb` list those that are there"))
+        .next("`ozctl get trb` and `ozctl get tcrb` list the existing ones"))
 }
 
 /// Returns `None` for a kind that is not installed, or that the user may not read, if the word was

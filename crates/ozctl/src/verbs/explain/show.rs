@@ -30,16 +30,16 @@ fn text(context: &Context, explanation: &Explanation) -> String {
     lines.push(output::lines(&heading(explanation)));
     if let Some(status) = &explanation.status {
         lines.push(String::new());
-        lines.push(title(&format!("What became of it: {}", status.phase)));
+        lines.push(title(&format!("Status: {}", status.phase)));
         decided(context, status, &mut lines);
     }
     lines.push(String::new());
-    lines.push(title("The rules, as they apply now"));
+    lines.push(title("Rules that apply now"));
     rules(context, explanation, &mut lines);
     lines.push(String::new());
-    lines.push(title("What the operator would do for such a request now"));
+    lines.push(title("Steps of the operator for such a request now"));
     match &explanation.plan {
-        Planned::Unknown(why) => lines.push(format!("  cannot be told: {why}")),
+        Planned::Unknown(why) => lines.push(format!("  unknown: {why}")),
         Planned::Plan(plan) => steps(plan, &mut lines),
     }
     lines.push(source(&explanation.configuration));
@@ -56,7 +56,7 @@ fn heading(explanation: &Explanation) -> String {
         None => format!("If a {} was made now", explanation.kind),
     };
     let user = match explanation.requester.user.as_str() {
-        "" => "nobody that is known",
+        "" => "unknown",
         user => user,
     };
     text.push_str(&format!(
@@ -155,7 +155,7 @@ fn policies(context: &Context, explanation: &Explanation, lines: &mut Vec<String
     let policies = &explanation.policies;
     if let Some(why) = &policies.unknown {
         let why = output::line(why);
-        lines.push(format!("  ?   policies: cannot be told: {why}"));
+        lines.push(format!("  ?   policies: unknown: {why}"));
     }
     if let Err(why) = policies.permits(explanation.ask.asked()) {
         lines.push(format!(
@@ -196,7 +196,7 @@ pub(super) fn steps(plan: &Plan, lines: &mut Vec<String>) {
 }
 
 /// Returns the kind and the name in a reference.
-fn named(reference: &Value) -> String {
+fn format_reference(reference: &Value) -> String {
     let words = [&reference["kind"], &reference["name"]];
     let words = words.iter().filter_map(|word| word.as_str());
     words.collect::<Vec<_>>().join(" ")
@@ -225,7 +225,7 @@ pub(super) fn step_text(step: &Step) -> String {
             }
             if let Some(subjects) = child.object.data["subjects"].as_array() {
                 for subject in subjects {
-                    text.push_str(&format!("\n       for {}", named(subject)));
+                    text.push_str(&format!("\n       for {}", format_reference(subject)));
                 }
             }
             text
@@ -238,10 +238,10 @@ pub(super) fn step_text(step: &Step) -> String {
             )
         }
         Step::Effect(effect) => match Sessions::try_from(effect) {
-            Ok(sessions) => format!("end what runs in pod {}", sessions.pod),
+            Ok(sessions) => format!("end the processes in pod {}", sessions.pod),
             Err(_) if effect.port == tickets::PORT => match tickets::Ask::try_from(effect) {
                 Ok(ask) => format!(
-                    "ask check {} about ticket {}",
+                    "run check {} for ticket {}",
                     ask.check,
                     output::line(&ask.ticket)
                 ),
@@ -250,19 +250,19 @@ pub(super) fn step_text(step: &Step) -> String {
             Err(_) => format!("ask the port {} for {}", effect.port, effect.key),
         },
         Step::Look(sought) => match &sought.which {
-            Which::Name(name) => format!("see that {} {name} is gone", sought.resource.kind),
+            Which::Name(name) => format!("check that {} {name} is deleted", sought.resource.kind),
             Which::Having(_, role) => format!(
-                "see that no {} of others waits for {}",
+                "check that no {} of others refers to {}",
                 sought.resource.kind,
-                named(role)
+                format_reference(role)
             ),
         },
-        Step::Hold(_) => "put oz's finalizer on".to_owned(),
+        Step::Hold(_) => "add oz's finalizer".to_owned(),
         Step::Adopt(child, _) => format!("adopt {} {}", child.resource.kind, child_name(child)),
-        Step::Disown(child) => format!("let go of {} {}", child.resource.kind, child_name(child)),
-        Step::Release(_) => "take oz's finalizer off".to_owned(),
+        Step::Disown(child) => format!("release {} {}", child.resource.kind, child_name(child)),
+        Step::Release(_) => "remove oz's finalizer".to_owned(),
         Step::DeleteSelf => "delete the request".to_owned(),
-        Step::Own(owner) => format!("tie the request to {} {}", owner.kind, owner.name),
+        Step::Own(owner) => format!("set {} {} as owner of the request", owner.kind, owner.name),
     }
 }
 

@@ -32,7 +32,7 @@ fn text(context: &Context, explanation: &Explanation) -> String {
     );
     let mut lines = vec![format!("{} {} {place}", view.kind, view.name)];
     lines.push(match requester.user.as_str() {
-        "" => "  asked by   nobody that is known".to_owned(),
+        "" => "  asked by   unknown".to_owned(),
         user => format!("  asked by   {}", output::line(user)),
     });
     if let Some(terms) = &view.terms {
@@ -50,7 +50,7 @@ fn text(context: &Context, explanation: &Explanation) -> String {
     }
     if let Some(status) = &view.status {
         lines.push(String::new());
-        lines.push(title(&format!("What became of it: {}", status.phase)));
+        lines.push(title(&format!("Status: {}", status.phase)));
         let conditions = status.conditions.iter();
         lines.extend(conditions.map(|one| condition(context, one)));
         if let Some(until) = status.expires_at {
@@ -58,7 +58,7 @@ fn text(context: &Context, explanation: &Explanation) -> String {
         }
     }
     lines.push(String::new());
-    lines.push(title("The rules, as they apply now"));
+    lines.push(title("Rules that apply now"));
     for rule in rules {
         let mark = match rule.holds {
             Some(true) => yes(context),
@@ -69,10 +69,10 @@ fn text(context: &Context, explanation: &Explanation) -> String {
         lines.push(format!("  {mark} {}: {message}", rule.name));
     }
     lines.push(String::new());
-    lines.push(title("What the operator would do for such an object now"));
+    lines.push(title("Steps of the operator for such an object now"));
     match plan {
         Some(plan) => steps(plan, &mut lines),
-        None => lines.push("  cannot be told, for the reasons above".to_owned()),
+        None => lines.push("  unknown, for the reasons above".to_owned()),
     }
     lines.push(source(&explanation.configuration));
     lines.join("\n") + "\n"

@@ -39,16 +39,16 @@ fn text(context: &Context, explanation: &Explanation) -> String {
     let mut lines = vec![heading];
     if let Some(failure) = &explanation.unread {
         let message = output::line(failure.message());
-        lines.push(format!("  not looked at: {message}"));
+        lines.push(format!("  not read: {message}"));
     }
     if explanation.composites.is_empty() {
-        lines.push(
-            "  no composite looks after it: those of its kind select other labels".to_owned(),
-        );
+        lines
+            .push("  no composite reconciles it: those of its kind select other labels".to_owned());
     }
     if explanation.composites.len() > 1 {
-        lines
-            .push("  several composites look after it, and may fight over its children".to_owned());
+        lines.push(
+            "  several composites reconcile it, and may conflict about its children".to_owned(),
+        );
     }
     for explained in &explanation.composites {
         one(context, explained, &mut lines);
@@ -85,9 +85,9 @@ fn one(context: &Context, explained: &Explained, lines: &mut Vec<String>) {
         lines.push(format!("  account    {}", output::line(account)));
     }
     lines.push(String::new());
-    lines.push(title("Where the composite stands"));
+    lines.push(title("Status of the composite"));
     match status.map(|status| &status.conditions[..]) {
-        None | Some([]) => lines.push("  it says nothing of itself".to_owned()),
+        None | Some([]) => lines.push("  it has no conditions".to_owned()),
         Some(conditions) => lines.extend(conditions.iter().map(|one| condition(context, one))),
     }
     lines.push(String::new());
@@ -100,16 +100,16 @@ fn one(context: &Context, explained: &Explained, lines: &mut Vec<String>) {
             withheld,
             ..
         } => {
-            lines.push(title("What the operator would do now"));
+            lines.push(title("Steps of the operator now"));
             steps(plan, live, lines);
             lines.extend(withheld.map(|why| format!("  {}", not_done(why))));
             if let Some(timeline) = timeline {
                 lines.push(String::new());
-                lines.push(title("What comes if nothing but time passes"));
+                lines.push(title("Later steps, if only time passes"));
                 moments(timeline, lines);
                 if let Some(until) = tried_until {
                     let until = instant(*until);
-                    lines.push(format!("  after {until}: not looked at yet"));
+                    lines.push(format!("  after {until}: not evaluated"));
                 }
             }
         }
@@ -119,14 +119,14 @@ fn one(context: &Context, explained: &Explained, lines: &mut Vec<String>) {
             instants,
             trouble,
         } => {
-            lines.push(title("What the operator would do now"));
-            lines.push(format!("  cannot be told: {}", output::line(why)));
+            lines.push(title("Steps of the operator now"));
+            lines.push(format!("  unknown: {}", output::line(why)));
             for child in children {
                 lines.push(format!("  there is {}", output::line(child)));
             }
             if let Some(first) = instants.first() {
                 let first = instant(*first);
-                lines.push(format!("  the function is asked again at {first}"));
+                lines.push(format!("  the function is called again at {first}"));
             }
             if let Some(trouble) = trouble {
                 lines.push(output::line(&failed("  last error", trouble)));
@@ -137,9 +137,9 @@ fn one(context: &Context, explained: &Explained, lines: &mut Vec<String>) {
 
 fn not_done(why: Withheld) -> &'static str {
     match why {
-        Withheld::DryRun => "none of it is done: the composite is a dry run",
-        Withheld::WouldDelete => {
-            "nothing is deleted until that is accepted: see the composite's condition"
+        Withheld::DryRun => "no step is carried out: the composite is a dry run",
+        Withheld::DeletionLimitExceeded => {
+            "nothing is deleted until the deletion is accepted: see the composite's condition"
         }
     }
 }
@@ -193,7 +193,7 @@ fn moments(timeline: &[Moment], lines: &mut Vec<String>) {
             said.extend(children.iter().map(|child| format!("{child} {word}")));
         }
         if let Some(failure) = &moment.failure {
-            said.push(format!("no answer: {failure}"));
+            said.push(format!("no response: {failure}"));
         }
         if said.is_empty() {
             said.push("only the status changes".to_owned());
@@ -232,7 +232,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
                 })),
                 "withheld": withheld.map(|why| match why {
                     Withheld::DryRun => "DryRun",
-                    Withheld::WouldDelete => "WouldDelete",
+                    Withheld::DeletionLimitExceeded => "DeletionLimitExceeded",
                 }),
             }),
             Outcome::Untold {

@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output;
 
-/// Check that a policy compiles
+/// Check that a Rego policy compiles
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +22,7 @@ pub(super) struct Check {
     /// Files of Rego, and folders of them
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// How to show what was found
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: Output,
 }

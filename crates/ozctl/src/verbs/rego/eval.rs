@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::rego::{evaluate, object, preview, timeout};
 
-/// Ask a policy
+/// Evaluate a Rego policy
 ///
 /// Prints the document at the path, such as `controller` for data.controller. Files of tests
 /// (*_test.rego) are left out, as the operator does.
@@ -47,10 +47,10 @@ pub(super) struct Eval {
     /// Show when the answer changes as well: by the instants that the parent names
     #[arg(long)]
     preview: bool,
-    /// How long one evaluation may last
+    /// Maximum duration of an evaluation
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = timeout)]
     timeout: Duration,
-    /// How to show the document
+    /// Output format
     #[arg(short, long, default_value = "json", value_name = "FORMAT")]
     output: Output,
 }
@@ -73,9 +73,7 @@ impl Eval {
         if let Some(word) = &self.from {
             let cluster = context.cluster().await?;
             let Some(fields) = input.as_object_mut() else {
-                return Err(Failure::new(
-                    "the input is no object that could have a parent",
-                ));
+                return Err(Failure::new("the input is not an object with a parent"));
             };
             fields.insert("parent".to_owned(), object(&cluster, word).await?);
         }

@@ -26,7 +26,7 @@ pub(super) fn modules(named: &[String], with_tests: bool) -> Result<Vec<(String,
     }
     if paths.is_empty() {
         return Err(Failure::new("no file of a policy was found")
-            .next("name files, or folders with files that end in .rego"));
+            .next("name files, or directories with files that end in .rego"));
     }
     let read = paths.into_iter().map(|path| {
         let text = std::fs::read_to_string(&path).map_err(|error| unread(&path, &error))?;

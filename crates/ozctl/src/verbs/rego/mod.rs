@@ -1,6 +1,7 @@
 //! `ozctl rego`: evaluates, tests and checks Rego policies as the operator would, on the user's
 //! machine. `oz_rego` compiles and evaluates them; the verbs here read files, and show results.
 
+mod capabilities;
 mod check;
 mod eval;
 mod files;
@@ -12,10 +13,10 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 
-/// Ask, test and check policies in Rego
+/// Evaluate, test and check Rego policies
 ///
-/// All files of one command are one policy. It is read as Rego v1 and, if it is none, as v0, and must
-/// be a function of its input and the instant: requests and random numbers are refused.
+/// All files of one command are one policy. ozctl reads it as Rego v1 or, if that fails, as v0. It
+/// must be a function of its input and the instant: ozctl refuses HTTP requests and random numbers.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -36,6 +37,8 @@ enum Verb {
     Test(test::Test),
     #[allow(missing_docs, reason = "the help is that of the arguments")]
     Check(check::Check),
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Capabilities(capabilities::Capabilities),
 }
 
 impl Rego {
@@ -44,6 +47,7 @@ impl Rego {
             Verb::Eval(verb) => verb.run(context).await,
             Verb::Test(verb) => verb.run(context),
             Verb::Check(verb) => verb.run(context),
+            Verb::Capabilities(verb) => verb.run(context),
         }
     }
 }

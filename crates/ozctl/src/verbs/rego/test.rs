@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::rego::timeout;
 
-/// Run the tests of a policy
+/// Run the tests of a Rego policy
 ///
 /// Tests are rules whose names begin with test_, as `opa test` runs them. One that begins with
 /// todo_test_ is skipped. `with` puts inputs, data, functions and the clock in their place.
@@ -39,13 +39,13 @@ pub(super) struct Test {
     /// The instant that time.now_ns() gives where a test gives none [default: now]
     #[arg(long, value_name = "INSTANT")]
     at: Option<Timestamp>,
-    /// Show which lines no test came to
+    /// Show the lines that no test evaluated
     #[arg(long)]
     coverage: bool,
     /// How long one test may last
     #[arg(long, default_value = "5s", value_name = "DURATION", value_parser = timeout)]
     timeout: Duration,
-    /// How to show what came of them
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: Output,
 }
@@ -71,7 +71,7 @@ impl Test {
             Output::Text => self.as_text(context, &tests)?,
         }
         if tests.tests.is_empty() {
-            context.say("no test was found: tests are rules whose names begin with test_");
+            context.say("there is no test: tests are rules with names that begin with test_");
             return Ok(Exit::NOTHING);
         }
         Ok(if failed == 0 {

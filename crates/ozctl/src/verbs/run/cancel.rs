@@ -11,11 +11,11 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::run::{self, Cancelled, installed};
 
-/// End a run before its time
+/// Cancel a harness run
 #[derive(Args)]
 #[command(after_help = "\
-The run is deleted: its agent gets its grace to end, and what happened stays in
-the audit record. One that is over is left as it is.
+Deletes the run: its agent terminates within its grace period, and its audit
+records stay. A run that has ended is not changed.
 
 Examples:
   ozctl run cancel hello-x7k2p
@@ -48,7 +48,7 @@ async fn cancel(context: &Context, cluster: &Cluster, name: &str) -> Result<()> 
     match run::cancel(cluster, name).await.map_err(installed)? {
         Cancelled::Deleted => context.print(&format!("HarnessRun {name} cancelled\n"))?,
         Cancelled::Over(phase) => context.say_plain(&format!(
-            "HarnessRun {name} is over ({phase}), and is left as it is"
+            "HarnessRun {name} has ended ({phase}), and is not changed"
         )),
         Cancelled::Gone => {}
     }

@@ -5,14 +5,14 @@ use clap_complete::ArgValueCandidates;
 use oz_api::harness::RunEvent;
 
 use super::outcome;
+use super::shown::for_each_state;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::interrupts::Interrupts;
-use crate::run::{find_run, follow, fresh, installed, phase};
+use crate::run::{find_run, fresh, installed, phase};
 use crate::{complete, output};
 
-/// Show what happens in a run
+/// Show the events of a harness run
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -20,18 +20,18 @@ Examples:
   ozctl run events hello-x7k2p -f -o json | jq -r .summary
 
 The status of a run keeps the newest events only; `ozctl run logs` reads all of
-them once it is over. With -o json each line is one event.")]
+them when it has ended. With -o json each line is one event.")]
 pub(crate) struct Events {
     /// The run
     #[arg(value_name = "RUN", add = ArgValueCandidates::new(complete::runs))]
     name: String,
-    /// Go on with what happens from now on, until the run is over
+    /// Follow the events until the run has ended
     #[arg(short, long)]
     follow: bool,
     /// Taken for compatibility: nothing is asked over and over, events come by a watch
     #[arg(long, value_name = "DURATION", hide = true)]
     poll: Option<String>,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: EventFormat,
 }
@@ -49,7 +49,7 @@ impl Events {
         let cluster = context.cluster().await?;
         let run = find_run(&cluster, &self.name).await.map_err(installed)?;
         let mut before: Vec<RunEvent> = Vec::new();
-        let mut each = |run: &oz_api::harness::HarnessRun| {
+        let each = |run: &oz_api::harness::HarnessRun| {
             let status = run.status.as_ref();
             let events = status.map_or(&[][..], |status| &status.recent_events[..]);
             for event in fresh(&before, events) {
@@ -60,15 +60,7 @@ impl Events {
             before = events.to_vec();
             Ok(phase(run).is_terminal())
         };
-        if !self.follow {
-            each(&run)?;
-            return Ok(Exit::SUCCESS);
-        }
-        let mut interrupts = Interrupts::new()?;
-        tokio::select! {
-            followed = follow(&cluster, run, each) => followed.map(|_| Exit::SUCCESS),
-            exit = interrupts.next() => Ok(exit),
-        }
+        for_each_state(&cluster, run, self.follow, each).await
     }
 
     fn line(&self, event: &RunEvent) -> Result<String> {

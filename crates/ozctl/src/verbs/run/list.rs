@@ -13,7 +13,7 @@ use crate::failure::Result;
 use crate::output::{self, Format, Table};
 use crate::run::{cluster_templates, installed, list};
 
-/// Show runs, workspaces or templates
+/// Show harness runs, workspaces or templates
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -21,28 +21,28 @@ Examples:
   ozctl run list templates
   ozctl run list workspaces -A -o json")]
 pub(crate) struct List {
-    /// What to show
+    /// Kind of objects to list
     #[arg(value_name = "KIND", default_value = "runs")]
     what: What,
     #[command(flatten)]
     flags: Flags,
 }
 
-/// How lists are made and shown.
+/// The flags of a list.
 #[derive(Args)]
 pub(crate) struct Flags {
     /// All namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Only those with these labels, such as team=birds
+    /// Labels of the objects, such as team=birds
     #[arg(short = 'l', long, value_name = "LABELS")]
     selector: Option<String>,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "table", value_name = "FORMAT")]
     output: Format,
 }
 
-/// Which kind is listed.
+/// The kind of objects to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum What {
     // Runs

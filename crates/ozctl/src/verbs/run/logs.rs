@@ -12,35 +12,35 @@ use crate::failure::{Failure, Result};
 use crate::output::pass_on;
 use crate::run::{self, copy, find_run, installed, output, phase};
 
-/// Show what a run writes, or the transcript of one that is over
+/// Show the output of a harness run's pod, or the transcript of a run that has ended
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   ozctl run logs hello-x7k2p -f            of a run that lives
-  ozctl run logs hello-x7k2p               its events, once it is over
+  ozctl run logs hello-x7k2p               its events, when it has ended
   ozctl run logs hello-x7k2p --result
   ozctl run logs hello-x7k2p --raw > raw.jsonl
 
-The transcript of a run that is over is on its workspace. It is read by a pod
-that sees the run's folder alone, read-only, and that is deleted afterwards: so
-you must be allowed to create pods in the namespace. On a terminal, what could
-draw on it is replaced; elsewhere bytes are as they are.
+The transcript of a run that has ended is on its workspace. A pod with read-only
+access to the run's directory reads it, and is deleted afterwards, so this
+requires the right to create pods in the namespace. On a terminal, control
+characters are replaced; elsewhere the bytes are unchanged.
 
 Exit codes: 0, 1 if ozctl failed.")]
 pub(crate) struct Logs {
     /// The run
     #[arg(value_name = "RUN", add = ArgValueCandidates::new(complete::runs))]
     name: String,
-    /// Which container of a run that lives [default: agent]
+    /// Container of an active run [default: agent]
     #[arg(short, long, value_name = "CONTAINER")]
     container: Option<Container>,
-    /// Go on with what is written from now on, of a run that lives
+    /// Follow the log of an active run
     #[arg(short, long)]
     follow: bool,
-    /// What the agent wrote, as it wrote it (raw.jsonl)
+    /// Print the unchanged output of the agent (raw.jsonl)
     #[arg(long, conflicts_with_all = ["result", "file"])]
     raw: bool,
-    /// What came of the run (result.json)
+    /// Print the result of the run (result.json)
     #[arg(long, conflicts_with = "file")]
     result: bool,
     /// Another file of the transcript
@@ -71,10 +71,10 @@ impl Logs {
         if let Some(file) = file {
             let name = &self.name;
             return Err(Failure::new(format!(
-                "run {name} is not over: its {file} is read when it is"
+                "run {name} has not ended: its {file} can be read then"
             ))
             .next(format!(
-                "`ozctl run logs {name} -f` shows what it writes meanwhile"
+                "`ozctl run logs {name} -f` shows its output until then"
             )));
         }
         let container = match self.container.unwrap_or(Container::Agent) {

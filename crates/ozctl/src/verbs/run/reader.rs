@@ -1,4 +1,4 @@
-//! The transcript of a run that is over, by a pod that reads it.
+//! The transcript of a run that has ended, read by a pod.
 
 use clap::Args;
 use kube::ResourceExt;
@@ -13,10 +13,10 @@ use crate::output::pass_on;
 use crate::run::{Reading, TranscriptReader};
 use crate::verbs::go_duration;
 
-/// How a transcript is read.
+/// The flags for reading a transcript.
 #[derive(Args)]
 pub(super) struct ReaderFlags {
-    /// How long reading a transcript may take
+    /// Maximum time for reading a transcript
     #[arg(long, value_name = "DURATION", default_value = "2m")]
     timeout: String,
     /// Leave the pod that reads it
@@ -30,7 +30,7 @@ pub(super) struct ReaderFlags {
     allow_reader_image_prefix: Vec<String>,
 }
 
-/// Shows one file of the transcript of a run that is over.
+/// Prints one file of the transcript of a run that has ended.
 pub(super) async fn read(
     context: &Context,
     cluster: &Cluster,
@@ -40,7 +40,7 @@ pub(super) async fn read(
 ) -> Result<Exit> {
     let text = &flags.timeout;
     let within = go_duration(text)
-        .ok_or_else(|| Failure::new(format!("--timeout: {text} is no duration, such as 2m")))?;
+        .ok_or_else(|| Failure::new(format!("--timeout: {text} is not a duration, such as 2m")))?;
     let reading = Reading {
         file,
         within,
@@ -57,12 +57,13 @@ pub(super) async fn read(
             "pod {pod} did not read {file} of run {name} within {text}"
         ))
         .next(format!(
-            "give it longer with --timeout; --keep-reader leaves the pod: `kubectl describe pod {pod} -n {}`",
+            "give a longer --timeout; with --keep-reader the pod stays: `kubectl describe pod \
+                {pod} -n {}`",
             cluster.namespace
         ))),
     };
     if flags.keep_reader {
-        context.say(&format!("Pod {pod} is left, as --keep-reader says."));
+        context.say(&format!("Pod {pod} stays, because of --keep-reader."));
         return done;
     }
     let deleted = reader.delete().await;

@@ -13,19 +13,19 @@ use crate::failure::Result;
 use crate::output::{self, ObjectFormat, instant, line};
 use crate::run::{find_run, installed, phase};
 
-/// Show one run
+/// Show the status of one harness run
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   ozctl run status hello-x7k2p
   ozctl run status hello-x7k2p -o json
 
-`ozctl run explain` says why a run waits.")]
+`ozctl run explain` shows why a run waits.")]
 pub(crate) struct Status {
     /// The run
     #[arg(value_name = "RUN", add = ArgValueCandidates::new(complete::runs))]
     name: String,
-    /// How to show it
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: ObjectFormat,
 }

@@ -1,5 +1,5 @@
 //! `ozctl run submit`: submits a prompt for a template; with --wait, prints the events of the run
-//! until it is over.
+//! until its end.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use crate::output::{self, ObjectFormat};
 use crate::run::{Followed, Submission, follow, fresh, installed, phase, submit, template_kind};
 use crate::verbs::go_duration;
 
-/// Submit a prompt to a template
+/// Submit a harness run: a prompt for a template
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -29,11 +29,11 @@ Examples:
   ozctl run submit -t claude-code --workspace demo --prompt-file task.md --wait
   git diff | ozctl run submit -t review --prompt-file - --wait -o json
 
-With --wait, what happens is told on standard error as it does, and the end on
-standard output. Ctrl-C leaves the run, and says how to cancel it.
+With --wait, events are written to standard error, and the result to standard
+output. Ctrl-C stops waiting, and prints the command that cancels the run.
 
 Exit codes: 0 if the run was submitted, 1 if not. With --wait: 0 if the run
-succeeded, 1 if it failed, 2 if it was cancelled, 124 if it is not over in
+succeeded, 1 if it failed, 2 if it was cancelled, 124 if it has not ended in
 time, 125 if ozctl failed or the run was refused, 130 after Ctrl-C.")]
 pub(crate) struct Submit {
     /// The template
@@ -60,22 +60,22 @@ pub(crate) struct Submit {
     /// The model [default: the template's]
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// How long it may last, such as 45m [default: the template's]
+    /// Timeout of the run, such as 45m [default: that of the template]
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
     /// Name of the run, at most 63 letters [default: the template's and some letters]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Why, for the record
+    /// Reason, for the audit trail
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Wait until it is over, and end as it did
+    /// Wait until the run has ended, and exit with its result
     #[arg(long)]
     wait: bool,
-    /// How long to wait at most
+    /// Maximum time to wait
     #[arg(long, value_name = "DURATION", default_value = "30m")]
     wait_timeout: String,
-    /// How to show the run
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: ObjectFormat,
 }
@@ -94,7 +94,7 @@ impl Submit {
         let within = go_duration(&self.wait_timeout).ok_or_else(|| {
             let text = &self.wait_timeout;
             Failure::new(format!(
-                "--wait-timeout: {text} is no duration, such as 30m"
+                "--wait-timeout: {text} is not a duration, such as 30m"
             ))
         })?;
         let run = self.asked()?;
@@ -110,22 +110,21 @@ impl Submit {
                 format!("HarnessRun {name} submitted\n")
             })?;
             if self.output == ObjectFormat::Text {
-                context.say(&format!(
-                    "`ozctl run events {name} -f` shows what happens to it."
-                ));
+                context.say(&format!("`ozctl run events {name} -f` shows its events."));
             }
             return Ok(Exit::SUCCESS);
         };
         context.say(&format!("HarnessRun {name} submitted"));
         let leaves = |why: &str| {
             context.say(&format!(
-                "{why}: the run goes on. `ozctl run events {name} -f` shows it, `ozctl run cancel {name}` ends it."
+                "{why}: the run continues. `ozctl run events {name} -f` shows its events, `ozctl \
+                    run cancel {name}` cancels it."
             ));
         };
         tokio::select! {
-            followed = told(context, &cluster, created.clone()) => {
+            followed = print_events(context, &cluster, created.clone()) => {
                 let followed = followed.map_err(|failure| {
-                    failure.next(format!("the run goes on: `ozctl run status {name}`"))
+                    failure.next(format!("the run continues: `ozctl run status {name}`"))
                 })?;
                 let (run, exit) = match followed {
                     Followed::Enough(run) => {
@@ -133,7 +132,8 @@ impl Submit {
                         (run, exit)
                     }
                     Followed::Deleted(run) => {
-                        context.say(&format!("HarnessRun {name} was deleted before its end: it is cancelled"));
+                        context.say(&format!("HarnessRun {name} was deleted before its end: it is \
+                            cancelled"));
                         (run, Exit::CANCELLED)
                     }
                 };
@@ -141,11 +141,11 @@ impl Submit {
                 Ok(exit)
             }
             exit = interrupts.next() => {
-                leaves("Not waited for any longer");
+                leaves("Stopped waiting");
                 Ok(exit)
             }
             () = tokio::time::sleep(within) => {
-                leaves(&format!("Not over after {}", self.wait_timeout));
+                leaves(&format!("Not ended after {}", self.wait_timeout));
                 Ok(Exit::ENDED)
             }
         }
@@ -193,16 +193,16 @@ fn prompt_of(path: &PathBuf) -> Result<String> {
             "the prompt in {shown} is longer than {} bytes",
             MAX_PROMPT
         ))
-        .next("put what is long into the workspace, and name it in the prompt"));
+        .next("write long input into the workspace, and name its file in the prompt"));
     }
     String::from_utf8(bytes).map_err(|_| {
-        Failure::new(format!("the prompt in {shown} is no UTF-8 text"))
+        Failure::new(format!("the prompt in {shown} is not UTF-8 text"))
             .next("write it as UTF-8, without bytes of other encodings")
     })
 }
 
-/// Prints the events of a run until it is over.
-async fn told(context: &Context, cluster: &Cluster, run: HarnessRun) -> Result<Followed> {
+/// Prints the events of a run until it has ended.
+async fn print_events(context: &Context, cluster: &Cluster, run: HarnessRun) -> Result<Followed> {
     let (mut events, mut said) = (Vec::new(), String::new());
     follow(cluster, run, |run| {
         let Some(status) = &run.status else {

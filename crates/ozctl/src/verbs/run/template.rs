@@ -13,7 +13,7 @@ use crate::failure::Result;
 use crate::output::{self, TextFormat, line};
 use crate::run::{installed, report_template, template_kind};
 
-/// Show what a template comes to, and what it lacks in the namespace
+/// Show the effective harness template, and its missing grants in the namespace
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ pub(crate) struct Template {
     /// Which kind of template [default: the namespace's own, else the cluster's]
     #[arg(long, value_name = "KIND", value_parser = template_kind)]
     template_kind: Option<TemplateKind>,
-    /// How to show it
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }

@@ -16,7 +16,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// The file that means standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// How identities are named.
+/// The flags that name identities.
 #[derive(Args)]
 pub(super) struct IdentityArgs {
     /// File with age identities that read encrypted recordings, as `age-keygen` writes it; - for standard input; may be

@@ -11,28 +11,28 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{self, Table, TextFormat, instant, short};
 
-/// Show which sessions went through the gate and what is recorded of them, or which are open
+/// Show the sessions through the gate and their recordings, or the open sessions
 #[derive(Args)]
 #[command(after_help = "\
-Read from the audit trail: sessions are listed once they are over. With --live, the gate is asked for those that are
-open, of each request that you see. A session is named as the other commands take it.
+Lists the sessions that have ended, from the audit trail. With --live, lists the open sessions of each request that you
+may read, from the gate. The names can be used in the other commands.
 
-Exit codes: 0 done, 3 with --live: a replica of the gate did not answer.
+Exit codes: 0 done, 3 with --live: a replica of the gate did not respond.
 
 Examples:
   ozctl sessions list -A
   ozctl sessions list --live
   ozctl sessions list mine -o json")]
 pub(super) struct List {
-    /// Only of this request, by name or UID
+    /// Name or UID of the request
     request: Option<String>,
     /// All namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Those that are open, as the gate has them
+    /// List the open sessions of the gate
     #[arg(long)]
     live: bool,
-    /// How to show them
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }
@@ -57,7 +57,7 @@ impl List {
         let found = past::list(&cluster, &query).await?;
         let text = match self.output {
             TextFormat::Text if found.is_empty() => {
-                context.say("No session through the gate is on record here.");
+                context.say("No sessions through the gate in the audit trail here.");
                 return Ok(Exit::SUCCESS);
             }
             TextFormat::Text => self.table(&found).to_string(),

@@ -5,7 +5,7 @@ use clap::Args;
 use jiff::Timestamp;
 use oz_client::sessions::BreakOff;
 use oz_client::sessions::harmless::RESET;
-use oz_client::sessions::live::{self, Seen, Watch as Watched};
+use oz_client::sessions::live::{self, SessionEvent, Watch as Watched};
 use oz_core::gate;
 use oz_gating::live::Session;
 use oz_gating::recording::SessionKey;
@@ -17,7 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::interrupts::Interrupts;
 use crate::output::{self, Table, TextFormat, instant, line, short};
 
-/// Show one session that is open
+/// Show one open session
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -26,17 +26,17 @@ Examples:
 pub(super) struct Show {
     /// REQUEST, which means its last session that is open; or REQUEST/SESSION
     session: String,
-    /// How to show it
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }
 
-/// Watch a session while it is open
+/// Watch an open session as viewer or moderator
 #[derive(Args)]
 #[command(after_help = "\
-What its user sees is shown from now on. It is put on record that you watch, and the user is told. What they type is
-shown by its echo alone; nothing in it does anything to your terminal but show letters, colours and where they stand.
-It ends with the session, and says why on standard error; Ctrl-C stops watching.
+Shows the output of the session from now on. Watching is recorded, and the user sees it. Input is visible by its echo
+only; escape sequences other than those for characters, colours and positions are removed. It ends with the session, with
+the reason on standard error; Ctrl-C stops watching.
 
 Examples:
   ozctl sessions watch mine
@@ -49,10 +49,10 @@ pub(super) struct Watch {
     raw: bool,
 }
 
-/// End a session that is open
+/// Terminate an open session
 #[derive(Args)]
 #[command(after_help = "\
-Its user is told who ended it, and so is the record. The access itself goes on: `ozctl revoke` ends that.
+The user and the audit trail get your name and the reason. The access stays active: `ozctl revoke` revokes it.
 
 Examples:
   ozctl sessions end mine
@@ -60,10 +60,10 @@ Examples:
 pub(super) struct End {
     /// REQUEST, which means its last session that is open; or REQUEST/SESSION
     session: String,
-    /// Why: the user is told, and it is on record
+    /// Reason, for the user and the audit trail
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// How to show what was ended
+    /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
     output: TextFormat,
 }
@@ -78,7 +78,10 @@ pub(super) async fn list(
     let cluster = context.cluster().await?;
     let found = live::list(&cluster, request, all_namespaces).await?;
     for why in &found.incomplete {
-        context.say_plain(&format!("oz: not all sessions are known: {}", line(why)));
+        context.say_plain(&format!(
+            "oz: the list of sessions is incomplete: {}",
+            line(why)
+        ));
     }
     let exit = if found.incomplete.is_empty() {
         Exit::SUCCESS
@@ -102,7 +105,7 @@ impl Show {
     pub(super) async fn run(self, context: &Context) -> Result<Exit> {
         let cluster = context.cluster().await?;
         let key = live::find(&cluster, &self.session).await?;
-        shown(context, self.output, &live::get(&cluster, &key).await?)?;
+        print_session(context, self.output, &live::get(&cluster, &key).await?)?;
         Ok(Exit::SUCCESS)
     }
 }
@@ -117,11 +120,11 @@ impl End {
         let key = live::find(&cluster, &self.session).await?;
         let ended = live::end(&cluster, &key, self.reason.as_deref()).await?;
         if self.output != TextFormat::Text {
-            shown(context, self.output, &ended)?;
+            print_session(context, self.output, &ended)?;
         }
-        let whose = line(&ended.user);
+        let owner = line(&ended.user);
         context.say_plain(&format!(
-            "Ended session {key} of {whose}; they were told, and it is on record."
+            "Ended session {key} of {owner}, with a notice to the user and an audit record."
         ));
         Ok(Exit::SUCCESS)
     }
@@ -188,23 +191,24 @@ impl Viewer<'_> {
     }
 
     /// Shows a piece. Returns whether the output still has a reader.
-    fn piece(&mut self, seen: Seen) -> Result<bool> {
+    fn piece(&mut self, seen: SessionEvent) -> Result<bool> {
         match seen {
-            Seen::Begin(about) => {
+            SessionEvent::Begin(about) => {
                 self.is_begun = true;
                 let command = about.command.join(" ");
                 let told = format!(
-                    "oz: {} in pod {} ({} {command}), opened at {}; you are on record, and they are told",
+                    "oz: {} in pod {} ({} {command}), opened at {}; watching is recorded, and the \
+                        user sees it",
                     about.user, about.pod, about.way, about.opened_at
                 );
                 self.context.say_plain(&told);
                 Ok(true)
             }
-            Seen::Notice(text) => {
+            SessionEvent::Notice(text) => {
                 self.context.say_plain(&text);
                 Ok(true)
             }
-            Seen::Output(shown) => self.context.pass_on(shown.as_bytes()),
+            SessionEvent::Output(shown) => self.context.pass_on(shown.as_bytes()),
         }
     }
 }
@@ -267,7 +271,7 @@ fn yes(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
 }
 
-fn shown(context: &Context, format: TextFormat, one: &Session) -> Result<()> {
+fn print_session(context: &Context, format: TextFormat, one: &Session) -> Result<()> {
     let text = match format {
         TextFormat::Json => output::json(&output::to_value(one)?)?,
         TextFormat::Yaml => output::yaml(&output::to_value(one)?)?,

@@ -20,12 +20,12 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 
-/// Show, watch and end sessions through the gate, play what was recorded, verify that none of it was changed
+/// Show, watch and terminate sessions through the gate; play and verify their recordings
 #[derive(Args)]
 #[command(after_help = "\
-A session is named by its request, NAME, which means the last one of it; or as `ozctl sessions list` shows it,
-NAME/SESSION. Playing a recording takes ClusterRole oz-recording-viewer in its namespace, and is put on record; seeing, watching and
-ending what is open takes oz-session-moderator, and watching is on record as well.
+A session is identified by its request, NAME, which selects its last session; or as `ozctl sessions list` shows it,
+NAME/SESSION. Playing a recording requires ClusterRole oz-recording-viewer in its namespace, and is recorded; listing,
+watching and ending open sessions requires oz-session-moderator, and watching is recorded as well.
 
 Examples:
   ozctl sessions list

@@ -15,15 +15,15 @@ use crate::failure::{Failure, Result};
 use crate::output::line;
 use crate::verbs::go_duration;
 
-/// Play a recording on this terminal
+/// Play a session recording on this terminal
 #[derive(Args)]
 #[command(after_help = "\
-Nothing in a recording does anything to your terminal but show letters, colours and where they stand. What was
-typed is not shown, only what was seen; what oz says of the session is told on standard error.")]
+Escape sequences other than those for characters, colours and positions are removed. Only the output is shown, not the
+input; notices of oz are written to standard error.")]
 pub(super) struct Play {
     /// REQUEST, or REQUEST/SESSION
     session: String,
-    /// How many times as fast
+    /// Factor of the speed
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = speed)]
     speed: f64,
     /// The longest pause, such as 2s; 0s for none
@@ -52,7 +52,7 @@ fn speed(text: &str) -> Result<f64> {
 
 fn duration(flag: &str, text: &str) -> Result<f64> {
     let duration = go_duration(text);
-    let wrong = || Failure::new(format!("--{flag}: {text} is no duration, such as 2s"));
+    let wrong = || Failure::new(format!("--{flag}: {text} is not a duration, such as 2s"));
     Ok(duration.ok_or_else(wrong)?.as_secs_f64())
 }
 
@@ -97,7 +97,7 @@ impl Play {
         let read = played?;
         let message = match player.begin {
             Begin::Text(text) if read => format!("{} is not shown in session {key}", line(text)),
-            Begin::At(_) if read => format!("session {key} is over before that"),
+            Begin::At(_) if read => format!("session {key} ends before that"),
             _ => return Ok(Exit::SUCCESS),
         };
         Err(Failure::new(message))
@@ -107,7 +107,7 @@ impl Play {
 /// The point from which the recording is shown.
 #[derive(Clone, Copy)]
 enum Begin<'a> {
-    /// It is shown already.
+    /// Playback has begun.
     Begun,
     /// This number of seconds after the session was opened.
     At(f64),

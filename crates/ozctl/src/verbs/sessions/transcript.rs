@@ -12,11 +12,10 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::lines;
 
-/// Show what was seen in a session, as text
+/// Show the output of a session recording as text
 #[derive(Args)]
 #[command(after_help = "\
-Each line is as it was when it left the screen, or at the end. What a program drew on the terminal's other screen, as
-editors do, is not in it.")]
+Each line is shown as it left the screen, or as it was at the end. The alternate screen, which editors use, is not in it.")]
 pub(super) struct ShowTranscript {
     /// REQUEST, or REQUEST/SESSION
     session: String,

@@ -14,16 +14,16 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::verbs::audit;
 
-/// Verify that no recording was changed, left out or exchanged
+/// Verify that no session recording was changed, removed or replaced
 #[derive(Args)]
 #[command(after_help = "\
-For each session that is on record as recorded, what is stored is compared with the head of its chain that the audit
-trail has. Verify the trail itself with `ozctl audit verify`. It needs no key, also where recordings are encrypted; with
---identity it is told as well which part was changed, and what cannot be read.
+Compares each stored recording with the head of its chain in the audit trail. Verify the trail itself with
+`ozctl audit verify`. Encrypted recordings need no key for this; --identity adds which part was changed, and which cannot
+be read.
 
-Exit codes: 0 all is as it was recorded, 1 something is not, 2 nothing is on record.")]
+Exit codes: 0 all recordings match, 1 one does not, 2 there are no recordings in the audit trail.")]
 pub(super) struct Verify {
-    /// Only of this request, by name or UID
+    /// Name or UID of the request
     request: Option<String>,
     /// All namespaces
     #[arg(short = 'A', long)]
@@ -59,20 +59,20 @@ impl Verify {
             .check(context, query, self.from.as_deref(), &identities)
             .await?;
         if checked.is_empty() {
-            context.say("No recording is on record here.");
+            context.say("No recordings in the audit trail here.");
             return Ok(Exit::NOTHING);
         }
         show(context, &checked)?;
         let wrong = checked.iter().filter(|one| one.is_wrong()).count();
         if wrong > 0 {
             let message = format!(
-                "{wrong} of {} recordings are not what was recorded",
+                "{wrong} of {} recordings differ from the audit trail",
                 checked.len()
             );
             return Err(Failure::new(message));
         }
         context.say(&format!(
-            "{} recordings are what was recorded.",
+            "{} recordings match the audit trail.",
             checked.len()
         ));
         Ok(Exit::SUCCESS)

@@ -51,7 +51,7 @@ pub(super) fn version(metadata: &ObjectMeta) -> u64 {
         .unwrap_or(0)
 }
 
-/// Returns the UID of an object; an empty one is none.
+/// Returns the UID of an object; `None` if it is empty.
 pub(super) fn uid(metadata: &ObjectMeta) -> Option<&str> {
     metadata.uid.as_deref().filter(|uid| !uid.is_empty())
 }

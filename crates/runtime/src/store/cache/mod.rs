@@ -74,7 +74,7 @@ pub(crate) type Source = Option<String>;
 #[derive(Debug)]
 struct Entry<K> {
     uid: Uid,
-    held: Held<K>,
+    held: CachedObject<K>,
     version: u64,
     /// The number of the write of this process that returned this version, until the watch shows it
     /// too.
@@ -120,12 +120,12 @@ impl<K> Closed<'_, K> {
 
 /// An object as stored: at least one of the fields is set.
 #[derive(Debug)]
-struct Held<K> {
+struct CachedObject<K> {
     open: Option<Arc<K>>,
     compact: Option<Arc<Compact>>,
 }
 
-impl<K> Held<K> {
+impl<K> CachedObject<K> {
     fn open(&self, compactor: Option<&Compactor<K>>) -> Option<Arc<K>> {
         if let Some(object) = &self.open {
             return Some(Arc::clone(object));
@@ -449,7 +449,7 @@ impl<K: Resource> Cache<K> {
         let entry = Entry {
             uid: Arc::clone(&uid),
             version: version(object.meta()),
-            held: Held {
+            held: CachedObject {
                 open: Some(Arc::clone(&object)),
                 compact: None,
             },

@@ -35,7 +35,7 @@ fn cache() -> Cache<ConfigMap> {
 }
 
 /// Returns the changes as `+uid` and `-uid`.
-fn told(changes: impl IntoIterator<Item = Change<ConfigMap>>) -> Vec<String> {
+fn describe(changes: impl IntoIterator<Item = Change<ConfigMap>>) -> Vec<String> {
     let told = |change: Change<ConfigMap>| match &change {
         Change::Applied(object) => format!("+{}", uid(&object.metadata).unwrap()),
         Change::Deleted(object) => format!("-{}", uid(&object.metadata).unwrap()),
@@ -55,10 +55,10 @@ fn object_without_name_or_uid_is_not_stored_and_counts_as_undecodable() {
     cache.seen(&ALL, object("a", "u1", 5));
     let mut bad = object("a", "u1", 6);
     bad.metadata.uid = None;
-    assert_eq!(told(cache.seen(&ALL, bad.clone())), ["-u1"]);
+    assert_eq!(describe(cache.seen(&ALL, bad.clone())), ["-u1"]);
     assert!(cache.wrote(bad).is_empty());
     assert_eq!((cache.len(), cache.undecodable()), (0, 1));
-    assert_eq!(told(cache.seen(&ALL, object("a", "u1", 7))), ["+u1"]);
+    assert_eq!(describe(cache.seen(&ALL, object("a", "u1", 7))), ["+u1"]);
     assert_eq!(cache.undecodable(), 0);
 
     let mut bad = object("b", "u2", 8);
@@ -96,9 +96,9 @@ fn lean_cache_keeps_no_unused_data_from_writes_or_watches() {
 #[test]
 fn watch_does_not_repeat_own_write() {
     let mut cache = cache();
-    assert_eq!(told(cache.wrote(object("a", "u1", 5))), ["+u1"]);
-    assert!(told(cache.seen(&ALL, object("a", "u1", 5))).is_empty());
-    assert_eq!(told(cache.seen(&ALL, object("a", "u1", 6))), ["+u1"]);
+    assert_eq!(describe(cache.wrote(object("a", "u1", 5))), ["+u1"]);
+    assert!(describe(cache.seen(&ALL, object("a", "u1", 5))).is_empty());
+    assert_eq!(describe(cache.seen(&ALL, object("a", "u1", 6))), ["+u1"]);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_watch_that_lags_behind_does_not_undo_our_own_write() {
     let mut cache = cache();
     cache.seen(&ALL, object("a", "u1", 3));
     cache.wrote(object("a", "u1", 5));
-    assert!(told(cache.seen(&ALL, object("a", "u1", 4))).is_empty());
+    assert!(describe(cache.seen(&ALL, object("a", "u1", 4))).is_empty());
     assert_eq!(version_of(&cache, "a"), Some(5));
 }
 
@@ -114,7 +114,7 @@ fn a_watch_that_lags_behind_does_not_undo_our_own_write() {
 fn an_answer_that_comes_late_does_not_undo_what_the_watch_showed() {
     let mut cache = cache();
     cache.seen(&ALL, object("a", "u1", 7));
-    assert!(told(cache.wrote(object("a", "u1", 5))).is_empty());
+    assert!(describe(cache.wrote(object("a", "u1", 5))).is_empty());
     assert_eq!(version_of(&cache, "a"), Some(7));
 }
 
@@ -123,10 +123,10 @@ fn deleted_object_is_not_restored_by_late_response_or_event() {
     let now = Instant::now();
     let mut cache = cache();
     cache.seen(&ALL, object("a", "u1", 3));
-    assert_eq!(told(cache.gone("u1", now)), ["-u1"]);
-    assert!(told(cache.wrote(object("a", "u1", 9))).is_empty());
-    assert!(told(cache.seen(&ALL, object("a", "u1", 4))).is_empty());
-    assert_eq!(told(cache.gone("u1", now)), [""; 0]);
+    assert_eq!(describe(cache.gone("u1", now)), ["-u1"]);
+    assert!(describe(cache.wrote(object("a", "u1", 9))).is_empty());
+    assert!(describe(cache.seen(&ALL, object("a", "u1", 4))).is_empty());
+    assert_eq!(describe(cache.gone("u1", now)), [""; 0]);
     assert!(cache.is_gone("u1"));
     // The deletion is not remembered for ever.
     cache.gone("u2", now + REMEMBER_GONE * 2);
@@ -137,13 +137,16 @@ fn deleted_object_is_not_restored_by_late_response_or_event() {
 fn another_object_of_the_same_name_takes_the_place_of_the_first() {
     let mut cache = cache();
     cache.seen(&ALL, object("a", "u1", 3));
-    assert_eq!(told(cache.seen(&ALL, object("a", "v2", 8))), ["-u1", "+v2"]);
+    assert_eq!(
+        describe(cache.seen(&ALL, object("a", "v2", 8))),
+        ["-u1", "+v2"]
+    );
     assert!(cache.by_uid("u1").is_none());
     assert!(cache.by_uid("v2").is_some());
     assert_eq!(cache.group("u").count(), 0);
     assert_eq!(cache.group("v").count(), 1);
     // The deletion of the first object arrives last.
-    assert!(told(cache.gone("u1", Instant::now())).is_empty());
+    assert!(describe(cache.gone("u1", Instant::now())).is_empty());
     assert_eq!(version_of(&cache, "a"), Some(8));
 }
 
@@ -154,7 +157,7 @@ fn a_new_list_removes_what_it_lacks() {
     cache.seen(&ALL, object("b", "u2", 2));
     cache.list_begins(&ALL);
     cache.seen(&ALL, object("b", "u2", 2));
-    assert_eq!(told(cache.list_ends(&ALL, Instant::now())), ["-u1"]);
+    assert_eq!(describe(cache.list_ends(&ALL, Instant::now())), ["-u1"]);
     assert_eq!(cache.len(), 1);
 }
 
@@ -164,7 +167,7 @@ fn a_new_list_keeps_what_we_wrote_after_it_began_and_nothing_older() {
     cache.wrote(object("before", "u1", 1));
     cache.list_begins(&ALL);
     cache.wrote(object("after", "u2", 9));
-    assert_eq!(told(cache.list_ends(&ALL, Instant::now())), ["-u1"]);
+    assert_eq!(describe(cache.list_ends(&ALL, Instant::now())), ["-u1"]);
     assert_eq!(version_of(&cache, "after"), Some(9));
 }
 
@@ -174,9 +177,9 @@ fn a_list_of_one_namespace_says_nothing_of_another() {
     let mut cache = cache();
     cache.seen(&dev, object("a", "u1", 1));
     cache.list_begins(&other);
-    assert!(told(cache.list_ends(&other, Instant::now())).is_empty());
+    assert!(describe(cache.list_ends(&other, Instant::now())).is_empty());
     cache.list_begins(&dev);
-    assert_eq!(told(cache.list_ends(&dev, Instant::now())), ["-u1"]);
+    assert_eq!(describe(cache.list_ends(&dev, Instant::now())), ["-u1"]);
 }
 
 #[test]
@@ -186,14 +189,14 @@ fn an_object_that_stops_decoding_counts_as_gone_until_it_decodes_again() {
     let bad = object("a", "u1", 2).metadata;
     let (new, changes) = cache.seen_undecodable(&ALL, &bad, None);
     assert!(new);
-    assert_eq!(told(changes), ["-u1"]);
+    assert_eq!(describe(changes), ["-u1"]);
     assert!(cache.is_undecodable("u1") && !cache.is_gone("u1"));
     assert_eq!(version_of(&cache, "a"), None);
     cache.list_begins(&ALL);
     let (new, changes) = cache.seen_undecodable(&ALL, &bad, None);
     assert!(!new && changes.is_empty());
-    assert!(told(cache.list_ends(&ALL, Instant::now())).is_empty());
-    assert_eq!(told(cache.seen(&ALL, object("a", "u1", 3))), ["+u1"]);
+    assert!(describe(cache.list_ends(&ALL, Instant::now())).is_empty());
+    assert_eq!(describe(cache.seen(&ALL, object("a", "u1", 3))), ["+u1"]);
     assert_eq!(cache.undecodable(), 0);
     // An older version arrives late.
     let (new, changes) = cache.seen_undecodable(&ALL, &bad, None);
@@ -205,12 +208,15 @@ fn substitute_for_undecodable_object_is_removed_with_it() {
     let mut cache = cache();
     let bad = object("a", "u1", 2);
     let (_, changes) = cache.seen_undecodable(&ALL, &bad.metadata, Some(bad.clone()));
-    assert_eq!(told(changes), ["+u1"]);
+    assert_eq!(describe(changes), ["+u1"]);
     assert!(cache.is_undecodable("u1") && cache.len() == 1);
     // An own write replaces the object, and the new version decodes.
-    assert_eq!(told(cache.wrote(object("a", "u1", 3))), ["+u1"]);
+    assert_eq!(describe(cache.wrote(object("a", "u1", 3))), ["+u1"]);
     assert_eq!(cache.undecodable(), 0);
-    assert_eq!(told(cache.deleted(&bad.metadata, Instant::now())), ["-u1"]);
+    assert_eq!(
+        describe(cache.deleted(&bad.metadata, Instant::now())),
+        ["-u1"]
+    );
 }
 
 #[test]
@@ -232,7 +238,7 @@ fn versions_that_are_no_numbers_are_all_taken_as_newer() {
     for _ in 0..2 {
         let mut odd = object("a", "u1", 0);
         odd.metadata.resource_version = Some("odd".to_owned());
-        assert_eq!(told(cache.seen(&ALL, odd)), ["+u1"]);
+        assert_eq!(describe(cache.seen(&ALL, odd)), ["+u1"]);
     }
 }
 
@@ -244,7 +250,7 @@ fn object_that_changes_group_is_deleted_from_previous_group() {
     cache.list_ends(&ALL, Instant::now());
     let mut moved = object("a", "u1", 6);
     moved.metadata.labels = Some([("group".to_owned(), "x".to_owned())].into());
-    assert_eq!(told(cache.seen(&ALL, moved)), ["-u1", "+u1"]);
+    assert_eq!(describe(cache.seen(&ALL, moved)), ["-u1", "+u1"]);
     assert_eq!(cache.group("u").count(), 0);
     assert_eq!(cache.group("x").count(), 1);
     assert!(cache.by_uid("u1").is_some());
@@ -289,9 +295,9 @@ fn compact_cache_reports_and_finds_objects_like_plain_cache() {
         let id = uid(&object.metadata).unwrap().to_owned();
         let what = random(8);
         let change = |cache: &mut Cache<ConfigMap>| match what {
-            0 if step > 10 * names => told(cache.gone(&id, now)),
-            1..=3 => told(cache.wrote(object.clone())),
-            4..=6 => told(cache.seen(&ALL, object.clone())),
+            0 if step > 10 * names => describe(cache.gone(&id, now)),
+            1..=3 => describe(cache.wrote(object.clone())),
+            4..=6 => describe(cache.seen(&ALL, object.clone())),
             _ => {
                 if let Some((object, Some(path))) = cache.by_uid(&id) {
                     cache.stays_open(path, &object);
@@ -301,7 +307,7 @@ fn compact_cache_reports_and_finds_objects_like_plain_cache() {
         };
         assert_eq!(change(&mut plain), change(&mut compact));
         if step == 10 * names {
-            let end = |cache: &mut Cache<ConfigMap>| told(cache.list_ends(&ALL, now));
+            let end = |cache: &mut Cache<ConfigMap>| describe(cache.list_ends(&ALL, now));
             assert_eq!(end(&mut plain), end(&mut compact));
         }
     }

@@ -1,5 +1,6 @@
 //! Lists a kind, then watches it from there: bodies are read as streams, and objects are decoded
 //! one by one, so that neither a page nor an object that does not decode blocks the others.
+//! See docs/adr/0011-one-object-at-a-time.md.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -21,6 +22,7 @@ use crate::raw::{Form, ListEnd, Piece, RawObject, Splitter, list_end, without_co
 /// The timeout for data of a list, and for the response to a request for a list.
 const LIST_SILENCE: Duration = Duration::from_secs(30);
 /// The timeout for data of a watch: bookmarks arrive once a minute.
+/// See <https://kubernetes.io/docs/reference/using-api/api-concepts/#watch-bookmarks>.
 const WATCH_SILENCE: Duration = Duration::from_secs(100);
 /// The time for which the API server keeps a watch open.
 const WATCH_SECONDS: u32 = 290;
@@ -44,7 +46,7 @@ pub struct Selection {
 impl Selection {
     /// Selects the object of this name in each namespace.
     #[must_use]
-    pub fn named(name: &str) -> Self {
+    pub fn with_name(name: &str) -> Self {
         Self::default().fields(&format!("metadata.name={name}"))
     }
 
@@ -101,10 +103,10 @@ pub enum WatchError {
     #[error("{0}")]
     Unreachable(String),
     /// No data arrives within the timeout.
-    #[error("the API server says nothing")]
+    #[error("the API server sent nothing")]
     Silent,
     /// The data is neither a list nor a watch.
-    #[error("not an answer to a list or a watch: {0}")]
+    #[error("not a response to a list or a watch: {0}")]
     Malformed(String),
 }
 
@@ -113,6 +115,7 @@ pub enum WatchError {
 enum State {
     #[default]
     Begin,
+    Opening,
     Listing(Stream),
     Watching {
         version: String,
@@ -214,9 +217,12 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
     async fn advance(&mut self) -> Result<(), WatchError> {
         match &mut self.state {
             State::Begin => {
-                let stream = self.open(Form::List, "").await?;
-                self.state = State::Listing(stream);
+                // Before the request: the list may lack an object that this process writes from now on.
                 self.ready.push_back(StoreEvent::Init);
+                self.state = State::Opening;
+            }
+            State::Opening => {
+                self.state = State::Listing(self.open(Form::List, "").await?);
             }
             State::Listing(stream) => {
                 let mut pieces = Vec::new();
@@ -244,7 +250,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
                 let goes_on = open.read(WATCH_SILENCE, &mut pieces).await?;
                 let heard = !pieces.is_empty() || open.heard;
                 open.heard = heard;
-                self.shown(pieces)?;
+                self.read_events(pieces)?;
                 if !goes_on {
                     if !heard {
                         tokio::time::sleep(REOPEN_PAUSE).await;
@@ -294,7 +300,7 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
     }
 
     /// Reads watch events.
-    fn shown(&mut self, pieces: Vec<Piece>) -> Result<(), WatchError> {
+    fn read_events(&mut self, pieces: Vec<Piece>) -> Result<(), WatchError> {
         for piece in pieces {
             let State::Watching {
                 version,
@@ -412,7 +418,7 @@ impl Stream {
                 }
                 if self.splitter.too_much() {
                     return Err(malformed(
-                        "more around the objects than an API server sends",
+                        "more data outside of the objects than an API server sends",
                     ));
                 }
                 Ok(true)

@@ -85,11 +85,11 @@ async fn webhook_with(grants: impl IntoIterator<Item = Grant>, records: Records)
     for grant in grants {
         webhook.grant(grant);
     }
-    webhook.grants.known().await;
+    webhook.grants.wait_until_ready().await;
     webhook
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Connection {
     user: String,
     pod: String,
@@ -126,7 +126,7 @@ impl Connection {
             .user(&self.user)
             .groups(self.groups)
             .resource(self.resource, Some(self.subresource))
-            .named("shop", &self.pod)
+            .with_name("shop", &self.pod)
     }
 
     /// Returns the body as the API server writes it.
@@ -144,7 +144,7 @@ impl Connection {
     }
 
     /// Sets the pod and the user.
-    pub(super) fn named(mut self, pod: &str, user: &str) -> Self {
+    pub(super) fn with_pod_and_user(mut self, pod: &str, user: &str) -> Self {
         pod.clone_into(&mut self.pod);
         self.by(user)
     }
@@ -271,7 +271,7 @@ async fn no_watch_is_believed_for_who_gets_in() {
     assert!(enter(ENFORCING).await.allowed);
     // The pod with the name is unknown: its grant gives no access and ends no session.
     webhook.server.unreadable.store(true, Ordering::Relaxed);
-    assert_eq!(enter(ENFORCING).await.refusal(), Some("PodNotRead"));
+    assert_eq!(enter(ENFORCING).await.refusal(), Some("PodLookupFailed"));
     let observed = enter(OBSERVING).await;
     assert!(observed.allowed && observed.patch.is_none(), "{observed:?}");
     assert!(enter(BREAK_GLASS).await.allowed);
@@ -310,7 +310,7 @@ async fn the_terms_of_the_grant_are_enforced() {
         (
             |grant| grant.sessions.required = true,
             &["sh"],
-            Some("SessionNotCut"),
+            Some("SessionNotTerminable"),
         ),
         (
             |grant| grant.pod.uid = "older".into(),

@@ -1,9 +1,11 @@
 //! Access to pods of enforcing namespaces without a session, and unknown options of sessions.
 
-use oz_api::Operation;
+use oz_api::{Operation, labels};
 use serde_json::json;
 
-use super::{BREAK_GLASS, Connection, ENFORCING, OBSERVING, exec, grant, webhook};
+use super::super::Records;
+use super::super::server::Server;
+use super::{BREAK_GLASS, Connection, ENFORCING, OBSERVING, Webhook, exec, grant, webhook};
 
 fn proxy(resource: &'static str, name: &str) -> Connection {
     Connection {
@@ -26,7 +28,7 @@ async fn a_proxy_to_the_pod_is_what_port_forward_covers_and_one_to_a_service_is_
         (
             forwards.clone(),
             proxy("pods", "https:db:8443"),
-            Some("OtherPod"),
+            Some("PodMismatch"),
         ),
         (
             forwards,
@@ -94,4 +96,97 @@ async fn unknown_options_are_refused_in_enforcing_namespace() {
         assert!(connection.to(&webhook, OBSERVING).await.allowed);
         assert!(connection.to(&webhook, BREAK_GLASS).await.allowed);
     }
+}
+
+/// Returns a webhook with the pod of a harness run.
+async fn with_run() -> Webhook {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "claude-x7k2p", "namespace": "shop", "uid": "uid-of-run",
+            "labels": { labels::OWNER_KIND: "HarnessRun", labels::OWNER_UID: "run-1" },
+        },
+    });
+    Webhook::recording(Server::with([pod]), Records::default())
+}
+
+fn forward() -> Connection {
+    Connection {
+        subresource: "portforward",
+        options: json!({ "kind": "PodPortForwardOptions", "apiVersion": "v1", "ports": [15001] }),
+        ..exec(&[])
+    }
+}
+
+fn into(subresource: &'static str, container: &str) -> Connection {
+    let mut connection = Connection {
+        subresource,
+        ..exec(&["sh"])
+    };
+    connection.options["container"] = container.into();
+    connection
+}
+
+/// The rule applies in every namespace, and to break-glass groups as well.
+#[tokio::test]
+async fn credentials_and_ports_of_run_are_closed_in_every_mode() {
+    let container = Some("RunContainerClosed");
+    let ports = Some("RunPortsClosed");
+    let webhook = with_run().await;
+    for (connection, refusal) in [
+        (into("exec", "proxy"), container),
+        (into("exec", "oz"), container),
+        (into("exec", "netinit"), container),
+        (into("attach", "proxy"), container),
+        (into("attach", "oz"), container),
+        (into("attach", "netinit"), container),
+        (forward(), ports),
+        (proxy("pods", "claude-x7k2p:15001"), ports),
+    ] {
+        let name = match connection.subresource {
+            "proxy" => connection.pod.clone(),
+            _ => "claude-x7k2p".to_owned(),
+        };
+        let connection = connection.with_pod_and_user(&name, "root");
+        for path in [OBSERVING, ENFORCING, BREAK_GLASS] {
+            let before = webhook.recorded().len();
+            let answer = connection.to(&webhook, path).await;
+            assert_eq!(answer.refusal(), refusal, "{path} {connection:?}");
+            assert_eq!(answer.status.code, 403);
+            let recorded = webhook.recorded();
+            // The second try of one kubectl is not recorded again.
+            if path == OBSERVING {
+                assert_eq!(recorded.len(), before + 1, "{connection:?}");
+            }
+            let last = recorded.last().unwrap();
+            assert_eq!(last.action.to_string(), "SessionRefused");
+            assert_eq!(Some(last.reason.as_str()), refusal);
+            assert_eq!(last.pod.as_ref().unwrap().uid, "uid-of-run");
+        }
+    }
+}
+
+#[tokio::test]
+async fn agent_of_run_and_containers_of_other_pods_stay_open() {
+    let webhook = with_run().await;
+    let agent = into("exec", "agent").with_pod_and_user("claude-x7k2p", "bob");
+    for path in [OBSERVING, BREAK_GLASS] {
+        assert!(agent.to(&webhook, path).await.allowed, "{path}");
+    }
+    assert_eq!(
+        agent.to(&webhook, ENFORCING).await.refusal(),
+        Some("NoGrant")
+    );
+    let webhook = super::webhook([]).await;
+    for connection in [into("exec", "proxy"), forward(), into("attach", "oz")] {
+        for path in [OBSERVING, BREAK_GLASS] {
+            let answer = connection.to(&webhook, path).await;
+            assert!(answer.allowed, "{path} {connection:?}");
+        }
+    }
+    // A proxy carries the request of one page each: those to other pods are not recorded.
+    let before = webhook.recorded().len();
+    let answer = proxy("pods", "web:8080").to(&webhook, OBSERVING).await;
+    assert!(answer.allowed);
+    assert_eq!(webhook.recorded().len(), before);
 }

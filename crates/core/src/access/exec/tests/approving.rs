@@ -60,13 +60,13 @@ fn answer(world: &World, user: &str, approval: bool, second: i64) -> AccessReque
         namespace: "shop".into(),
         name: format!("debug-{user}"),
         spec_digest: object.spec_digest(),
-        at: at(second),
+        at: timestamp(second),
         nonce: user.into(),
         ..Stamp::default()
     };
     object.metadata = ObjectMeta {
         namespace: Some("shop".into()),
-        creation_timestamp: Some(Time(at(second))),
+        creation_timestamp: Some(Time(timestamp(second))),
         annotations: Some(BTreeMap::from([(
             labels::REQUESTER.to_owned(),
             stamp.seal(&keys()).unwrap(),
@@ -93,7 +93,7 @@ fn actions(world: &World) -> Vec<Action> {
 #[test]
 fn nothing_is_written_for_a_request_until_it_is_approved_and_its_status_says_who_may() {
     let mut world = world();
-    let status = world.settle(at(1));
+    let status = world.settle(timestamp(1));
     assert_eq!((status.phase, world.live.len()), (Phase::Pending, 0));
     assert_eq!(
         approved(&world),
@@ -104,21 +104,24 @@ fn nothing_is_written_for_a_request_until_it_is_approved_and_its_status_says_who
         )
     );
     let asked = status.approval.unwrap();
-    assert_eq!((asked.digest, asked.until), (digest(&world), at(600)));
+    assert_eq!(
+        (asked.digest, asked.until),
+        (digest(&world), timestamp(600))
+    );
     // Waiting costs one write, regardless of its duration.
     let writes = world.writes;
-    world.settle(at(500));
+    world.settle(timestamp(500));
     assert_eq!(world.writes, writes);
 }
 
 #[test]
 fn the_time_of_an_approved_grant_counts_from_the_grant_and_the_record_names_who_approved() {
     let mut world = world();
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world.approvals.push(answer(&world, "bob", true, 400));
-    let status = world.settle(at(401));
+    let status = world.settle(timestamp(401));
     assert_eq!(status.phase, Phase::Active);
-    assert_eq!(status.expires_at, Some(at(401 + 300)));
+    assert_eq!(status.expires_at, Some(timestamp(401 + 300)));
     assert_eq!(approved(&world).2, "Approved by bob (security)");
     assert_eq!(
         actions(&world),
@@ -136,8 +139,8 @@ fn the_time_of_an_approved_grant_counts_from_the_grant_and_the_record_names_who_
 #[test]
 fn a_grant_without_approvals_counts_from_the_request_and_says_nothing_of_them() {
     let mut world = World::new();
-    let status = world.settle(at(40));
-    assert_eq!(status.expires_at, Some(at(300)));
+    let status = world.settle(timestamp(40));
+    assert_eq!(status.expires_at, Some(timestamp(300)));
     assert!(conditions::find(&status.conditions, conditions::APPROVED).is_none());
     assert_eq!(status.approval, None);
 }
@@ -147,7 +150,7 @@ fn request_is_denied_by_single_denial() {
     let mut world = world();
     world.approvals.push(answer(&world, "bob", true, 5));
     world.approvals.push(answer(&world, "carol", false, 5));
-    let status = world.settle(at(6));
+    let status = world.settle(timestamp(6));
     assert_eq!((status.phase, world.live.len()), (Phase::Denied, 0));
     assert_eq!(approved(&world).1, "ApprovalDenied");
     assert_eq!(actions(&world), [Action::RequestDenied]);
@@ -163,18 +166,21 @@ fn a_denial_that_no_watch_has_shown_yet_is_found_before_the_grant() {
     let mut known = world.facts();
     known.confirmed = None;
     assert!(matches!(
-        world.asks(at(6), &known),
+        world.asks(timestamp(6), &known),
         Some(Question::Approvals)
     ));
-    assert_eq!(world.settle(at(6)).phase, Phase::Denied);
+    assert_eq!(world.settle(timestamp(6)).phase, Phase::Denied);
     assert!(world.live.is_empty());
 }
 
 #[test]
 fn request_without_approval_expires_at_timeout_and_is_recorded() {
     let mut world = world();
-    assert_eq!(world.settle(at(600) - NANOSECOND).phase, Phase::Pending);
-    let status = world.settle(at(600));
+    assert_eq!(
+        world.settle(timestamp(600) - NANOSECOND).phase,
+        Phase::Pending
+    );
+    let status = world.settle(timestamp(600));
     assert_eq!(status.phase, Phase::Expired);
     let ending = status.ending.unwrap();
     assert_eq!(ending.reason, EndReason::ApprovalTimedOut);
@@ -188,28 +194,28 @@ fn request_without_approval_expires_at_timeout_and_is_recorded() {
 #[test]
 fn pending_request_is_recorded_once_and_again_after_change() {
     let mut world = world();
-    world.settle(at(1));
-    world.settle(at(2));
+    world.settle(timestamp(1));
+    world.settle(timestamp(2));
     let [asked] = world.records.as_slice() else {
         panic!("{:?}", world.records)
     };
     assert_eq!(asked.action, Action::ApprovalRequested);
     assert_eq!(asked.user.as_ref().unwrap().user, "alice");
-    assert_eq!(asked.until, Some(at(600)));
+    assert_eq!(asked.until, Some(timestamp(600)));
     assert_eq!(asked.details["approvers"], "security: bob, carol may");
     assert_eq!(asked.details["digest"], digest(&world));
     let first = asked.id.clone();
 
     world.config().max_duration = "3h".into();
-    world.settle(at(3));
-    world.settle(at(4));
+    world.settle(timestamp(3));
+    world.settle(timestamp(4));
     assert_eq!(actions(&world), [Action::ApprovalRequested; 2]);
     assert_ne!(world.records[1].id, first);
     assert!(!world.records[1].details.contains_key("notify"));
 
     let config = world.config();
     config.approval.as_mut().unwrap().rules[0].notify = false;
-    world.settle(at(5));
+    world.settle(timestamp(5));
     assert_eq!(world.records[2].details["notify"], "false");
 }
 
@@ -218,15 +224,15 @@ fn an_approval_given_in_time_is_good_as_long_as_a_request_waits_otherwise() {
     let mut world = world();
     let ready = std::mem::replace(&mut world.workload, Ok(workload(&[])));
     world.approvals.push(answer(&world, "bob", true, 599));
-    assert_eq!(world.settle(at(700)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(700)).phase, Phase::Pending);
     // The request is for five minutes.
     let mut late = world.clone();
-    assert_eq!(late.settle(at(599 + 300)).phase, Phase::Expired);
+    assert_eq!(late.settle(timestamp(599 + 300)).phase, Phase::Expired);
     world.workload = ready;
-    let status = world.settle(at(700));
+    let status = world.settle(timestamp(700));
     assert_eq!(
         (status.phase, status.expires_at),
-        (Phase::Active, Some(at(1000)))
+        (Phase::Active, Some(timestamp(1000)))
     );
 }
 
@@ -235,14 +241,14 @@ fn approval_is_void_after_change_and_condition_reports_it() {
     let mut world = world();
     world.approvals.push(answer(&world, "bob", true, 5));
     world.config().max_duration = "25h".into();
-    assert_eq!(world.settle(at(6)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(6)).phase, Phase::Pending);
     let (_, _, message) = approved(&world);
     assert!(
-        message.contains("1 given for what the request"),
+        message.contains("1 given for an earlier content of the request"),
         "{message}"
     );
     world.approvals.push(answer(&world, "carol", true, 7));
-    assert_eq!(world.settle(at(8)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(8)).phase, Phase::Active);
 }
 
 /// A manipulation of an approval of bob.
@@ -264,7 +270,7 @@ fn an_approval_that_the_webhook_did_not_seal_for_this_request_counts_for_nothing
             object.metadata.annotations = denial.metadata.annotations;
         }),
         ("created long after", |_, object| {
-            object.metadata.creation_timestamp = Some(Time(at(60)));
+            object.metadata.creation_timestamp = Some(Time(timestamp(60)));
         }),
         ("the request before this one", |_, object| {
             object.spec.access_request_ref.uid = "uid-before".into();
@@ -275,7 +281,7 @@ fn an_approval_that_the_webhook_did_not_seal_for_this_request_counts_for_nothing
         let mut object = answer(&world, "bob", true, 5);
         forge(&world, &mut object);
         world.approvals.push(object);
-        assert_eq!(world.settle(at(6)).phase, Phase::Pending, "{what}");
+        assert_eq!(world.settle(timestamp(6)).phase, Phase::Pending, "{what}");
         assert!(world.live.is_empty(), "{what}");
     }
 }
@@ -284,14 +290,14 @@ fn an_approval_that_the_webhook_did_not_seal_for_this_request_counts_for_nothing
 fn a_process_that_dies_between_approval_and_grant_leaves_exactly_one_grant() {
     for left in 0..8 {
         let mut world = world();
-        world.settle(at(1));
+        world.settle(timestamp(1));
         world.approvals.push(answer(&world, "bob", true, 5));
         world.writes_left = left;
         for _ in 0..3 {
-            world.pass(at(6));
+            world.pass(timestamp(6));
         }
         world.writes_left = usize::MAX;
-        let status = world.settle(at(9));
+        let status = world.settle(timestamp(9));
         assert_eq!(status.phase, Phase::Active, "{left}");
         let count = |kind: &str| {
             let all = world.live.iter();
@@ -317,11 +323,11 @@ fn a_withdrawn_approval_does_not_count_and_one_after_the_grant_changes_nothing()
     let mut world = world();
     world.approvals.push(answer(&world, "bob", true, 5));
     let given = world.approvals.pop().unwrap();
-    assert_eq!(world.settle(at(6)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(6)).phase, Phase::Pending);
     world.approvals.push(given);
-    assert_eq!(world.settle(at(7)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(7)).phase, Phase::Active);
     world.approvals.clear();
-    assert_eq!(world.settle(at(8)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(8)).phase, Phase::Active);
 }
 
 /// Returns a lock on bob until then.
@@ -342,19 +348,19 @@ fn approval_by_locked_user_counts_again_when_lock_expires() {
     let mut world = world();
     world.approvals.push(answer(&world, "bob", true, 5));
     world.locks = bob_is_locked(Some("2026-01-01T12:01:40Z"));
-    assert_eq!(world.settle(at(6)).phase, Phase::Pending);
-    assert!(approved(&world).2.contains("by somebody who is locked out"));
-    assert_eq!(world.plan(at(7)).wake, Some(at(100)));
-    assert_eq!(world.settle(at(100)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(6)).phase, Phase::Pending);
+    assert!(approved(&world).2.contains("by a locked user"));
+    assert_eq!(world.plan(timestamp(7)).wake, Some(timestamp(100)));
+    assert_eq!(world.settle(timestamp(100)).phase, Phase::Active);
     // A lock without expiry is considered again at its removal, and the request waits until the timeout of the
     // approval.
     let mut endless = self::world();
     endless.approvals.push(answer(&endless, "bob", true, 5));
     endless.locks = bob_is_locked(None);
-    assert_eq!(endless.settle(at(6)).phase, Phase::Pending);
-    assert_eq!(endless.plan(at(7)).wake, Some(at(600)));
+    assert_eq!(endless.settle(timestamp(6)).phase, Phase::Pending);
+    assert_eq!(endless.plan(timestamp(7)).wake, Some(timestamp(600)));
     endless.locks = Locks::default();
-    assert_eq!(endless.settle(at(8)).phase, Phase::Active);
+    assert_eq!(endless.settle(timestamp(8)).phase, Phase::Active);
 }
 
 #[test]

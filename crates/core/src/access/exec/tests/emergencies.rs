@@ -24,7 +24,7 @@ fn world() -> World {
         users: vec!["carol".into()],
         max_duration: "3m".into(),
         review: ReviewConfig {
-            within: "24h".into(),
+            deadline: "24h".into(),
             groups: vec!["security".into()],
             users: Vec::new(),
         },
@@ -44,11 +44,11 @@ fn asks(world: &mut World, emergency: bool, reason: Option<&str>) {
 #[test]
 fn an_emergency_is_granted_at_once_for_as_long_as_the_template_says_and_loudly() {
     let mut world = world();
-    let status = world.settle(at(2));
+    let status = world.settle(timestamp(2));
     assert_eq!(status.phase, Phase::Active);
     assert!(status.ready);
     // The requested five minutes count from the creation of the request, as without approvals.
-    assert_eq!(status.expires_at, Some(at(180)));
+    assert_eq!(status.expires_at, Some(timestamp(180)));
     assert_eq!(status.approval, None);
     assert!(conditions::find(&status.conditions, conditions::APPROVED).is_none());
     let loud = conditions::find(&status.conditions, conditions::EMERGENCY).unwrap();
@@ -62,7 +62,7 @@ fn an_emergency_is_granted_at_once_for_as_long_as_the_template_says_and_loudly()
     assert_eq!(world.actions(), [Action::EmergencyGranted.to_string()]);
     let grant = world.decision("Role");
     let emergency = grant.emergency.unwrap();
-    assert_eq!(emergency.due_at, at(2 + 24 * 60 * 60));
+    assert_eq!(emergency.due_at, timestamp(2 + 24 * 60 * 60));
     assert_eq!(grant.subjects.len(), 1);
     assert_eq!(grant.subjects[0].name, "dana");
 }
@@ -70,9 +70,9 @@ fn an_emergency_is_granted_at_once_for_as_long_as_the_template_says_and_loudly()
 #[test]
 fn an_emergency_costs_as_many_writes_as_any_other_grant() {
     let mut plain = World::new();
-    plain.settle(at(1));
+    plain.settle(timestamp(1));
     let mut emergency = world();
-    emergency.settle(at(1));
+    emergency.settle(timestamp(1));
     assert_eq!(emergency.writes, plain.writes);
 }
 
@@ -88,18 +88,18 @@ fn the_record_is_durable_before_anybody_gets_in_and_makes_the_same_review_after_
             .map(|review| (review.metadata.name, review.spec.due_at))
     };
     let mut whole = world();
-    whole.settle(at(1));
+    whole.settle(timestamp(1));
     let expected = made(&whole);
     assert!(expected.is_some());
     for writes in 0..6 {
         let mut world = world();
         world.writes_left = writes;
-        world.pass(at(1));
+        world.pass(timestamp(1));
         if world.kinds().contains(&"RoleBinding") {
             assert_eq!(made(&world), expected, "killed after {writes} writes");
         }
         world.writes_left = usize::MAX;
-        world.settle(at(2));
+        world.settle(timestamp(2));
         let due = |made: Option<(Option<String>, _)>| made.map(|(name, _)| name);
         assert_eq!(due(made(&world)), due(expected.clone()), "{writes}");
     }
@@ -109,7 +109,7 @@ fn the_record_is_durable_before_anybody_gets_in_and_makes_the_same_review_after_
 fn emergency_is_not_granted_without_audit_record() {
     let mut world = world();
     world.records_fail = true;
-    world.pass(at(1));
+    world.pass(timestamp(1));
     assert!(
         !world.kinds().contains(&"RoleBinding"),
         "{:?}",
@@ -121,8 +121,8 @@ fn emergency_is_not_granted_without_audit_record() {
 fn emergency_binds_requester_only_despite_template_groups() {
     let mut world = world();
     world.config().bind = Bind::Groups;
-    world.config().follow = oz_api::Follow::End;
-    world.settle(at(1));
+    world.config().on_pod_replacement = oz_api::OnPodReplacement::Revoke;
+    world.settle(timestamp(1));
     let subjects = world.decision("Role").subjects;
     let names: Vec<&str> = subjects.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["dana"]);
@@ -148,18 +148,24 @@ fn requester_template_open_reviews_and_approvals_decide() {
     let rows: [(Row, &str); 19] = [
         ((dana, why, true, true, true, 0), granted),
         ((dana, why, true, true, true, 1), granted),
-        ((dana, why, true, true, true, 2), "OpenReviews"),
-        ((dana, why, true, true, true, 7), "OpenReviews"),
+        ((dana, why, true, true, true, 2), "TooManyOpenReviews"),
+        ((dana, why, true, true, true, 7), "TooManyOpenReviews"),
         ((dana, why, true, true, false, 0), granted),
-        ((dana, why, true, true, false, 2), "OpenReviews"),
+        ((dana, why, true, true, false, 2), "TooManyOpenReviews"),
         ((carol, why, true, true, true, 1), granted),
         ((carol, None, true, true, true, 0), "ReasonRequired"),
-        ((carol, why, true, false, true, 0), "NoEmergency"),
+        (
+            (carol, why, true, false, true, 0),
+            "EmergencyAccessDisabled",
+        ),
         ((carol, why, false, true, true, 0), "NotAllowed"),
         ((dana, why, false, true, false, 0), "NotAllowed"),
-        ((alice, why, true, true, true, 0), "NotForEmergencies"),
-        ((alice, why, true, true, false, 0), "NotForEmergencies"),
-        ((alice, why, true, false, false, 0), "NoEmergency"),
+        ((alice, why, true, true, true, 0), "EmergencyNotAllowed"),
+        ((alice, why, true, true, false, 0), "EmergencyNotAllowed"),
+        (
+            (alice, why, true, false, false, 0),
+            "EmergencyAccessDisabled",
+        ),
         ((alice, why, false, true, true, 0), waiting),
         ((alice, None, false, true, true, 5), waiting),
         ((alice, why, false, true, false, 0), granted),
@@ -179,7 +185,7 @@ fn requester_template_open_reviews_and_approvals_decide() {
         if !approvals {
             world.config().approval = None;
         }
-        let status = world.settle(at(1));
+        let status = world.settle(timestamp(1));
         let refused = status
             .conditions
             .iter()
@@ -199,13 +205,13 @@ fn unreviewed_count_is_required_for_emergencies_only() {
     let mut world = world();
     let mut known = world.facts();
     known.unreviewed = None;
-    let asked = world.asks(at(1), &known);
+    let asked = world.asks(timestamp(1), &known);
     let Some(Question::Emergencies(place)) = asked else {
         panic!("{asked:?}")
     };
     assert_eq!((place.requester.user.as_str(), place.most), ("dana", 2));
     world.unreviewed = Some(Err(Failure::transient("NotReady", "not yet")));
-    let status = world.settle(at(1));
+    let status = world.settle(timestamp(1));
     assert_eq!(status.phase, Phase::Pending);
     assert!(world.live.is_empty());
     asks(&mut world, false, None);
@@ -214,7 +220,7 @@ fn unreviewed_count_is_required_for_emergencies_only() {
     let mut known = world.facts();
     known.unreviewed = None;
     assert!(!matches!(
-        world.asks(at(1), &known),
+        world.asks(timestamp(1), &known),
         Some(Question::Emergencies(_))
     ));
 }
@@ -224,7 +230,7 @@ fn a_request_that_was_made_an_emergency_after_its_stamp_is_denied() {
     let mut world = world();
     asks(&mut world, false, Some("INC-42"));
     world.request.spec.emergency = Some(true);
-    let status = world.settle(at(1));
+    let status = world.settle(timestamp(1));
     assert_eq!(status.phase, Phase::Denied);
     let why = conditions::find(&status.conditions, conditions::REQUESTER_VERIFIED).unwrap();
     assert_eq!(why.reason, "StampOfAnotherRequest");
@@ -235,11 +241,11 @@ fn a_request_that_was_made_an_emergency_after_its_stamp_is_denied() {
 fn a_template_that_says_it_in_a_way_that_cannot_be_used_grants_nothing() {
     for broken in ["", "soon", "-1h"] {
         let mut world = world();
-        world.config().emergency.as_mut().unwrap().review.within = broken.into();
-        let status = world.settle(at(1));
+        world.config().emergency.as_mut().unwrap().review.deadline = broken.into();
+        let status = world.settle(timestamp(1));
         assert_eq!(status.phase, Phase::Pending, "{broken}");
         assert!(world.live.is_empty(), "{broken}");
-        let plan = world.plan(at(1));
+        let plan = world.plan(timestamp(1));
         let writes = plan.steps().any(|step| matches!(step, Step::Apply(_)));
         assert!(!writes, "{broken}");
     }

@@ -21,15 +21,19 @@ use crate::sessions::{self, Sessions, SessionsEnded};
 
 fn granted() -> World {
     let mut world = World::new();
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world
 }
 
 #[test]
 fn access_ends_at_the_agreed_instant_and_not_a_nanosecond_before() {
     let world = granted();
-    assert!(world.plan(at(300) - NANOSECOND).stages.is_empty());
-    for late in [at(300), at(300) + NANOSECOND, at(100_000)] {
+    assert!(world.plan(timestamp(300) - NANOSECOND).stages.is_empty());
+    for late in [
+        timestamp(300),
+        timestamp(300) + NANOSECOND,
+        timestamp(100_000),
+    ] {
         let first = &world.plan(late).stages[0];
         assert!(matches!(&first[..], [Step::Delete(gone)] if gone.resource.kind == "RoleBinding"));
     }
@@ -38,7 +42,7 @@ fn access_ends_at_the_agreed_instant_and_not_a_nanosecond_before() {
 #[test]
 fn expired_request_keeps_only_its_history() {
     let mut world = granted();
-    let status = world.settle(at(300));
+    let status = world.settle(timestamp(300));
     assert_eq!((status.phase, status.ready), (Phase::Expired, false));
     let valid = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
     assert_eq!(
@@ -47,18 +51,18 @@ fn expired_request_keeps_only_its_history() {
     );
     assert!(world.live.is_empty());
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
-    assert_eq!(status.expires_at, Some(at(300)));
+    assert_eq!(status.expires_at, Some(timestamp(300)));
 }
 
 #[test]
 fn the_role_outlives_the_binding_until_the_status_is_written() {
     let mut world = granted();
-    world.pass(at(300));
+    world.pass(timestamp(300));
     assert_eq!(
         (world.kinds(), world.status().phase),
         (vec!["Role"], Phase::Expired)
     );
-    world.pass(at(300));
+    world.pass(timestamp(300));
     assert!(world.live.is_empty());
 }
 
@@ -66,7 +70,7 @@ fn the_role_outlives_the_binding_until_the_status_is_written() {
 fn a_record_that_cannot_be_written_does_not_keep_access_open() {
     let mut world = granted();
     world.records_fail = true;
-    let status = world.settle(at(300));
+    let status = world.settle(timestamp(300));
     assert_eq!(world.kinds(), ["Role"]);
     assert!(!status.ready);
     assert_eq!(
@@ -75,41 +79,41 @@ fn a_record_that_cannot_be_written_does_not_keep_access_open() {
         "not over before it is on record"
     );
     world.records_fail = false;
-    assert_eq!(world.settle(at(301)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(301)).phase, Phase::Expired);
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
 }
 
 #[test]
 fn a_finished_request_goes_when_it_was_kept_long_enough() {
     let mut world = granted();
-    world.settle(at(300));
+    world.settle(timestamp(300));
     let hour = 3600;
-    assert_eq!(world.plan(at(301)).wake, Some(at(300 + hour)));
-    world.pass(at(300 + hour) - NANOSECOND);
+    assert_eq!(world.plan(timestamp(301)).wake, Some(timestamp(300 + hour)));
+    world.pass(timestamp(300 + hour) - NANOSECOND);
     assert!(!world.deleted);
-    world.pass(at(300 + hour));
+    world.pass(timestamp(300 + hour));
     assert!(world.deleted);
 }
 
 #[test]
 fn deleting_a_request_revokes_and_nothing_is_built_for_it_again() {
     let mut world = granted();
-    world.request.metadata.deletion_timestamp = Some(Time(at(10)));
-    let status = world.settle(at(10));
+    world.request.metadata.deletion_timestamp = Some(Time(timestamp(10)));
+    let status = world.settle(timestamp(10));
     assert_eq!(status.phase, Phase::Revoked);
     assert!(world.live.is_empty());
     assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
 
     let mut fresh = World::new();
-    fresh.request.metadata.deletion_timestamp = Some(Time(at(1)));
-    assert!(!applies(&fresh.plan(at(1))));
+    fresh.request.metadata.deletion_timestamp = Some(Time(timestamp(1)));
+    assert!(!applies(&fresh.plan(timestamp(1))));
 }
 
 #[test]
 fn access_of_request_without_identity_ends() {
     let mut world = granted();
     world.request.metadata.creation_timestamp = None;
-    let plan = world.plan(at(10));
+    let plan = world.plan(timestamp(10));
     let deleted = plan.steps().filter_map(|step| match step {
         Step::Delete(gone) => Some(gone.resource.kind.as_str()),
         _ => None,
@@ -119,7 +123,10 @@ fn access_of_request_without_identity_ends() {
 
 #[test]
 fn role_and_binding_of_deleted_request_are_removed_and_recorded() {
-    for (now, action) in [(at(10), "AccessRevoked"), (at(300), "AccessExpired")] {
+    for (now, action) in [
+        (timestamp(10), "AccessRevoked"),
+        (timestamp(300), "AccessExpired"),
+    ] {
         let mut world = granted();
         let plan = world.controller.orphaned(now, None, &world.live);
         let kinds: Vec<String> = plan
@@ -200,7 +207,7 @@ fn meddling_revokes_and_is_not_repaired() {
     for (what, meddle) in cases {
         let mut world = granted();
         meddle(&mut world);
-        let status = world.settle(at(10));
+        let status = world.settle(timestamp(10));
         assert_eq!(status.phase, Phase::Revoked, "{what}");
         assert!(!world.ended.is_empty(), "{what}: sessions go on");
         assert!(world.ended.iter().all(|mark| mark == UID), "{what}");
@@ -211,7 +218,7 @@ fn meddling_revokes_and_is_not_repaired() {
         );
         let valid = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
         assert_eq!(valid.reason, "DriftDetected", "{what}");
-        assert!(!applies(&world.plan(at(11))), "{what}");
+        assert!(!applies(&world.plan(timestamp(11))), "{what}");
     }
 }
 
@@ -235,7 +242,7 @@ fn grant_sealed_by_earlier_release_is_revoked_as_retired() {
     for kind in ["Role", "RoleBinding"] {
         world.edit(kind, retire);
     }
-    let status = world.settle(at(10));
+    let status = world.settle(timestamp(10));
     assert_eq!(status.phase, Phase::Revoked);
     assert!(world.live.is_empty(), "{:?}", world.kinds());
     assert!(!world.ended.is_empty(), "sessions go on");
@@ -255,7 +262,7 @@ fn sessions_are_ended_until_they_are_when_the_decision_is_lost() {
         "the node does not answer",
     ));
     for seconds in 10..13 {
-        world.pass(at(seconds));
+        world.pass(timestamp(seconds));
     }
     assert_eq!(
         (world.kinds(), world.status().phase),
@@ -263,7 +270,7 @@ fn sessions_are_ended_until_they_are_when_the_decision_is_lost() {
     );
     assert_eq!(world.ended, [UID; 3]);
     world.sessions_fail = None;
-    assert_eq!(world.settle(at(13)).phase, Phase::Revoked);
+    assert_eq!(world.settle(timestamp(13)).phase, Phase::Revoked);
     let times = |wanted: &str| world.actions().iter().filter(|one| *one == wanted).count();
     assert_eq!((times("DriftDetected"), times("AccessRevoked")), (1, 1));
 
@@ -271,9 +278,9 @@ fn sessions_are_ended_until_they_are_when_the_decision_is_lost() {
     let mut late = granted();
     late.live.clear();
     late.sessions_fail = Some(Failure::transient(sessions::NOT_ENDED, "no answer"));
-    late.pass(at(300 + 60));
+    late.pass(timestamp(300 + 60));
     assert_eq!((late.status().phase, late.ended.len()), (Phase::Active, 1));
-    assert_eq!(late.settle(at(300 + 120)).phase, Phase::Expired);
+    assert_eq!(late.settle(timestamp(300 + 120)).phase, Phase::Expired);
     assert_eq!(late.ended, [UID; 2]);
 }
 
@@ -300,7 +307,7 @@ fn a_key_that_is_gone_leaves_stamps_of_running_grants_alone() {
         });
     }
     adopt(&[[8; 32]]);
-    assert!(world.plan(at(10)).stages.is_empty());
+    assert!(world.plan(timestamp(10)).stages.is_empty());
 }
 
 /// The grant is sealed without digests of the stamp and of the rules.
@@ -320,9 +327,9 @@ fn grant_of_older_release_continues_and_is_guarded() {
             annotations.insert(oz_api::labels::GRANT.into(), sealed.clone());
         });
     }
-    assert!(world.plan(at(10)).stages.is_empty());
+    assert!(world.plan(timestamp(10)).stages.is_empty());
     world.edit("Role", |role| role.data["rules"][1]["verbs"] = json!(["*"]));
-    assert_eq!(world.settle(at(11)).phase, Phase::Revoked);
+    assert_eq!(world.settle(timestamp(11)).phase, Phase::Revoked);
 }
 
 /// The rules that another release wrote for the same grant match its seal.
@@ -342,14 +349,14 @@ fn rules_of_another_release_are_not_meddling() {
         let annotations = role.metadata.annotations.as_mut().unwrap();
         annotations.insert(oz_api::labels::GRANT.into(), sealed);
     });
-    assert!(world.plan(at(10)).stages.is_empty());
+    assert!(world.plan(timestamp(10)).stages.is_empty());
 }
 
 #[test]
 fn meddling_before_the_status_was_written_revokes_too() {
     let mut world = World::new();
     world.writes_left = 2;
-    world.pass(at(1));
+    world.pass(timestamp(1));
     world.writes_left = usize::MAX;
     assert_eq!(
         (world.kinds(), world.status().phase),
@@ -358,7 +365,7 @@ fn meddling_before_the_status_was_written_revokes_too() {
     world.edit("RoleBinding", |binding| {
         binding.data["subjects"][0]["name"] = json!("mallory")
     });
-    assert_eq!(world.settle(at(2)).phase, Phase::Revoked);
+    assert_eq!(world.settle(timestamp(2)).phase, Phase::Revoked);
     assert!(world.live.is_empty());
 }
 
@@ -381,7 +388,7 @@ fn labels_and_annotations_of_others_are_not_meddling() {
                 .insert("seen".into(), "yes".into());
         });
     }
-    assert!(world.plan(at(10)).stages.is_empty());
+    assert!(world.plan(timestamp(10)).stages.is_empty());
 }
 
 #[test]
@@ -391,7 +398,7 @@ fn terminal_phases_are_never_left() {
         let mut status = world.status();
         status.phase = phase;
         world.request.status = Some(status);
-        let plan = world.pass(at(1));
+        let plan = world.pass(timestamp(1));
         assert!(!applies(&plan), "{phase}");
         assert_eq!(world.status().phase, phase);
     }
@@ -402,13 +409,13 @@ fn a_crash_anywhere_in_the_end_still_ends() {
     for writes in 0..4 {
         let mut world = granted();
         world.writes_left = writes;
-        world.pass(at(300));
-        world.pass(at(300));
+        world.pass(timestamp(300));
+        world.pass(timestamp(300));
         world.writes_left = usize::MAX;
         // The template permits more since then; the grant does not change.
         world.config().max_duration = "240h".into();
         assert_eq!(
-            world.settle(at(301)).phase,
+            world.settle(timestamp(301)).phase,
             Phase::Expired,
             "after {writes} writes"
         );
@@ -441,11 +448,11 @@ proptest! {
         if workload_gone { world.workload = Err(Failure::transient("Gone", "gone")); }
         if stampless { world.request.metadata.annotations = None; }
         if !active { world.request.status = None; }
-        if deleted { world.request.metadata.deletion_timestamp = Some(Time(at(1))); }
+        if deleted { world.request.metadata.deletion_timestamp = Some(Time(timestamp(1))); }
         if let Some(duration) = duration { world.request.spec.duration = Some(duration); }
         if !with_role { world.remove("Role"); }
         world.records_fail = records_fail;
-        let now = at(300) + SignedDuration::from_nanos(late);
+        let now = timestamp(300) + SignedDuration::from_nanos(late);
         let plan = world.plan(now);
         prop_assert!(!applies(&plan));
         world.carry_out(&plan);
@@ -457,7 +464,7 @@ proptest! {
 fn a_binding_that_is_left_without_its_role_is_known_by_its_seal() {
     let mut world = granted();
     world.remove("Role");
-    let plan = world.controller.orphaned(at(10), None, &world.live);
+    let plan = world.controller.orphaned(timestamp(10), None, &world.live);
     world.carry_out(&plan);
     assert!(world.live.is_empty());
     assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
@@ -465,7 +472,9 @@ fn a_binding_that_is_left_without_its_role_is_known_by_its_seal() {
     let mut unsealed = granted();
     unsealed.remove("Role");
     unsealed.edit("RoleBinding", |binding| binding.metadata.annotations = None);
-    let plan = unsealed.controller.orphaned(at(10), None, &unsealed.live);
+    let plan = unsealed
+        .controller
+        .orphaned(timestamp(10), None, &unsealed.live);
     assert!(plan.stages.is_empty(), "only marks: {plan:?}");
 }
 
@@ -473,9 +482,9 @@ fn a_binding_that_is_left_without_its_role_is_known_by_its_seal() {
 fn waiting_ends_too() {
     let mut world = World::new();
     world.template = None;
-    assert_eq!(world.plan(at(1)).wake, Some(at(300)));
-    assert_eq!(world.settle(at(299)).phase, Phase::Pending);
-    let status = world.settle(at(300));
+    assert_eq!(world.plan(timestamp(1)).wake, Some(timestamp(300)));
+    assert_eq!(world.settle(timestamp(299)).phase, Phase::Pending);
+    let status = world.settle(timestamp(300));
     assert_eq!((status.phase, status.expires_at), (Phase::Expired, None));
     assert!(
         world.actions().is_empty(),
@@ -488,7 +497,7 @@ fn waiting_ends_too() {
         ..ExecAccessRequestSpec::default()
     });
     endless.template = None;
-    assert_eq!(endless.plan(at(1)).wake, Some(at(24 * 3600)));
+    assert_eq!(endless.plan(timestamp(1)).wake, Some(timestamp(24 * 3600)));
 }
 
 #[test]
@@ -496,9 +505,9 @@ fn a_template_that_comes_after_the_end_grants_nothing() {
     let mut world = World::new();
     world.config().max_duration = "1m".into();
     world.config().default_duration = "1m".into();
-    assert!(applies(&world.plan(at(60) - NANOSECOND)));
-    assert!(!applies(&world.plan(at(60))));
-    assert_eq!(world.settle(at(60)).phase, Phase::Expired);
+    assert!(applies(&world.plan(timestamp(60) - NANOSECOND)));
+    assert!(!applies(&world.plan(timestamp(60))));
+    assert_eq!(world.settle(timestamp(60)).phase, Phase::Expired);
 }
 
 #[test]
@@ -509,7 +518,7 @@ fn finished_request_is_deleted_at_once_without_retention() {
         gate: None,
         ..world.controller
     };
-    world.settle(at(300));
+    world.settle(timestamp(300));
     assert!(world.deleted);
 }
 
@@ -534,7 +543,7 @@ fn a_finalizer_does_not_keep_access_past_its_end() {
     let mut early = granted();
     hold(&mut early);
     assert_eq!(
-        early.settle(at(10)).phase,
+        early.settle(timestamp(10)).phase,
         Phase::Revoked,
         "it is tampering"
     );
@@ -543,7 +552,7 @@ fn a_finalizer_does_not_keep_access_past_its_end() {
     // A finalizer of the last moment is first observed after the expiry.
     let mut late = granted();
     hold(&mut late);
-    let status = late.settle(at(300)).clone();
+    let status = late.settle(timestamp(300)).clone();
     assert_eq!(status.phase, Phase::Expired);
     assert!(powerless(&late), "{:?}", late.live);
     assert_eq!(late.actions(), ["AccessGranted", "AccessExpired"]);
@@ -551,12 +560,16 @@ fn a_finalizer_does_not_keep_access_past_its_end() {
     let mut orphan = granted();
     hold(&mut orphan);
     for _ in 0..3 {
-        let plan = orphan.controller.orphaned(at(300), None, &orphan.live);
+        let plan = orphan
+            .controller
+            .orphaned(timestamp(300), None, &orphan.live);
         orphan.carry_out(&plan);
     }
     assert!(powerless(&orphan), "{:?}", orphan.live);
     assert_eq!(orphan.actions(), ["AccessGranted", "AccessExpired"]);
-    let plan = orphan.controller.orphaned(at(300), None, &orphan.live);
+    let plan = orphan
+        .controller
+        .orphaned(timestamp(300), None, &orphan.live);
     assert!(plan.steps().all(|step| matches!(step, Step::Look(_))));
 }
 
@@ -566,7 +579,7 @@ fn a_binding_that_its_request_no_longer_owns_is_tampering() {
     world.edit("RoleBinding", |binding| {
         binding.metadata.owner_references = None
     });
-    assert_eq!(world.settle(at(10)).phase, Phase::Revoked);
+    assert_eq!(world.settle(timestamp(10)).phase, Phase::Revoked);
     assert!(world.live.is_empty());
 }
 
@@ -592,19 +605,22 @@ fn objects_that_only_bear_our_labels_change_and_suffer_nothing() {
         pending.template = None;
         pending.live.clone_from(&forged);
         assert_eq!(
-            pending.settle(at(1)).phase,
+            pending.settle(timestamp(1)).phase,
             Phase::Pending,
             "{namespace}/{name}"
         );
 
         let mut world = granted();
         world.live.extend(forged.clone());
-        assert!(world.plan(at(10)).stages.is_empty(), "{namespace}/{name}");
-        assert_eq!(world.settle(at(300)).phase, Phase::Expired);
+        assert!(
+            world.plan(timestamp(10)).stages.is_empty(),
+            "{namespace}/{name}"
+        );
+        assert_eq!(world.settle(timestamp(300)).phase, Phase::Expired);
         assert_eq!(world.live, forged, "{namespace}/{name}");
 
         // The sealed decision can be read and copied, but not moved.
-        let plan = world.controller.orphaned(at(300), None, &forged);
+        let plan = world.controller.orphaned(timestamp(300), None, &forged);
         assert!(plan.stages.is_empty(), "{namespace}/{name}: {plan:?}");
     }
 }
@@ -616,7 +632,7 @@ fn end_of_grant_is_recorded_once_and_waits_for_sessions() {
         sessions::NOT_ENDED,
         "the node does not answer",
     ));
-    world.pass(at(300));
+    world.pass(timestamp(300));
     assert_eq!(world.kinds(), ["Role"]);
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
     let waiting = world.status();
@@ -625,32 +641,32 @@ fn end_of_grant_is_recorded_once_and_waits_for_sessions() {
         conditions::find(&waiting.conditions, conditions::ACCESS_RESOURCES_READY)
             .unwrap()
             .message
-            .contains("its sessions may go on")
+            .contains("its sessions may continue")
     );
     // The end is not recorded again with each attempt.
-    world.pass(at(301));
+    world.pass(timestamp(301));
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
     assert_eq!(world.ended, [UID, UID]);
     // The wait for a node that never responds is limited.
     let mut lost = world.clone();
     let before = lost.status();
-    assert_eq!(lost.settle(at(360)).phase, Phase::Expired);
+    assert_eq!(lost.settle(timestamp(360)).phase, Phase::Expired);
     let given_up = lost.status();
     let says = |type_| conditions::find(&given_up.conditions, type_).unwrap();
-    let cut = says(conditions::SESSIONS_CUT);
+    let cut = says(conditions::SESSION_TERMINATION);
     assert_eq!(
         (cut.status.as_str(), cut.reason.as_str()),
-        ("False", conditions::reason::GIVEN_UP)
+        ("False", conditions::reason::RETRIES_EXHAUSTED)
     );
     let ready = &says(conditions::ACCESS_RESOURCES_READY).message;
     assert!(!ready.contains("have stopped"), "{ready}");
     let events = transitions(Some(&before), &given_up);
     let events: Vec<_> = events.iter().map(|event| event.reason).collect();
     assert_eq!(events, ["AccessExpired", "SessionsNotEnded"]);
-    let told = ["AccessGranted", "AccessExpired", "SessionCut"];
+    let told = ["AccessGranted", "AccessExpired", "SessionTerminated"];
     assert_eq!(lost.actions(), told);
     world.sessions_fail = None;
-    assert_eq!(world.settle(at(302)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(302)).phase, Phase::Expired);
     assert_eq!(world.actions(), told[..2]);
     assert_eq!(world.live, []);
 }
@@ -658,7 +674,7 @@ fn end_of_grant_is_recorded_once_and_waits_for_sessions() {
 #[test]
 fn ended_sessions_of_grant_are_reported_in_status() {
     let mut world = granted();
-    let decision = world.decide(at(300)).unwrap();
+    let decision = world.decide(timestamp(300)).unwrap();
     let plan = decision.plan.clone();
     let effects = plan.steps().filter_map(|step| match step {
         Step::Effect(effect) => Some(effect.clone()),
@@ -682,10 +698,10 @@ fn ended_sessions_of_grant_are_reported_in_status() {
     outcome.answers.insert(effect, answer);
     let status = world
         .controller
-        .status(at(300), &world.request, &decision, &outcome);
-    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).unwrap();
+        .status(timestamp(300), &world.request, &decision, &outcome);
+    let cut = conditions::find(&status.conditions, conditions::SESSION_TERMINATION).unwrap();
     let told = (cut.status.as_str(), cut.reason.as_str());
-    assert_eq!(told, ("False", "ProcessesLeft"), "{}", cut.message);
+    assert_eq!(told, ("False", "ProcessesRemaining"), "{}", cut.message);
 }
 
 #[test]
@@ -698,17 +714,17 @@ fn a_grant_ends_with_its_pod_and_not_before() {
     ] {
         let mut world = granted();
         world.pod = None;
-        assert_eq!(world.settle(at(5)).phase, Phase::Active);
+        assert_eq!(world.settle(timestamp(5)).phase, Phase::Active);
         let uid_now = world.status().pod_uid;
         world.pod = Some(PodSeen {
             name: granted_pod.clone(),
             uid: uid_now,
         });
-        assert_eq!(world.settle(at(10)).phase, Phase::Active);
+        assert_eq!(world.settle(timestamp(10)).phase, Phase::Active);
         world.pod = Some(PodSeen {
             name: name.to_owned(),
             uid: uid.map(ToOwned::to_owned),
         });
-        assert_eq!(world.settle(at(20)).phase, phase, "{name} {uid:?}");
+        assert_eq!(world.settle(timestamp(20)).phase, phase, "{name} {uid:?}");
     }
 }

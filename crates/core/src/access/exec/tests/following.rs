@@ -1,6 +1,6 @@
-//! A grant whose pod is replaced continues in a successor, if its template permits that.
+//! A grant with a replaced pod continues in a successor, if its template permits that.
 
-use oz_api::{Follow, OnTemplateChange, Phase, conditions};
+use oz_api::{OnPodReplacement, OnTemplateChange, Phase, conditions};
 
 use super::world::*;
 use crate::access::grant::Grant;
@@ -12,12 +12,12 @@ use crate::controller::{Failure, Step};
 fn granted(kind: &str) -> (World, String) {
     let mut world = World::new();
     let config = world.config();
-    config.follow = Follow::Successor;
+    config.on_pod_replacement = OnPodReplacement::Follow;
     config.access_command = "enter {{ .Metadata.Name }}".into();
     let mut pods = workload(&["db-0", "db-1", "db-2"]);
     pods.kind = kind.into();
     world.workload = Ok(pods);
-    world.settle(at(1));
+    world.settle(timestamp(1));
     let pod = world.status().pod_name.unwrap();
     (world, pod)
 }
@@ -47,7 +47,7 @@ fn grant_continues_in_replaced_pod_and_keeps_expiry() {
     let (mut world, pod) = granted("StatefulSet");
     let before = world.status();
     replace(&mut world, &pod, &["db-0", "db-1", "db-2"]);
-    let after = world.settle(at(10));
+    let after = world.settle(timestamp(10));
     assert_eq!((after.phase, after.ready), (Phase::Active, true));
     assert_eq!(after.pod_name.as_ref(), Some(&pod));
     assert_eq!(after.pod_uid, Some(format!("new-{pod}")));
@@ -63,7 +63,7 @@ fn grant_continues_in_replaced_pod_and_keeps_expiry() {
         "{}",
         record.message
     );
-    assert_eq!(world.settle(at(300)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(300)).phase, Phase::Expired);
     assert_eq!(world.live, []);
 }
 
@@ -75,7 +75,7 @@ fn grant_continues_in_other_pod_of_deployment() {
         .filter(|name| **name != pod)
         .collect();
     replace(&mut world, &pod, &others);
-    let after = world.settle(at(10));
+    let after = world.settle(timestamp(10));
     let next = after.pod_name.unwrap();
     assert!(after.ready && others.contains(&next.as_str()), "{next}");
     assert_eq!(after.access_message, Some(format!("enter {next}")));
@@ -91,10 +91,10 @@ fn grant_continues_in_other_pod_of_deployment() {
             "that pod alone"
         );
     }
-    assert!(world.plan(at(11)).stages.is_empty(), "once");
+    assert!(world.plan(timestamp(11)).stages.is_empty(), "once");
     // Each change of the pod has its own audit record.
     replace(&mut world, &next, &[&pod]);
-    assert_eq!(world.settle(at(20)).pod_name, Some(pod));
+    assert_eq!(world.settle(timestamp(20)).pod_name, Some(pod));
     let ids: std::collections::BTreeSet<_> =
         world.records.iter().map(|record| &record.id).collect();
     assert_eq!(ids.len(), 3);
@@ -105,7 +105,7 @@ fn grant_without_successor_is_not_ready_and_expires_in_time() {
     for kind in ["StatefulSet", "Deployment"] {
         let (mut world, pod) = granted(kind);
         replace(&mut world, &pod, &[]);
-        let waiting = world.settle(at(10));
+        let waiting = world.settle(timestamp(10));
         assert_eq!((waiting.phase, waiting.ready), (Phase::Active, false));
         let ready =
             conditions::find(&waiting.conditions, conditions::ACCESS_RESOURCES_READY).unwrap();
@@ -115,25 +115,25 @@ fn grant_without_successor_is_not_ready_and_expires_in_time() {
             "{}",
             ready.message
         );
-        let plan = world.plan(at(10));
+        let plan = world.plan(timestamp(10));
         assert!(is_transient(&plan) && !applies(&plan));
-        assert_eq!(plan.wake, Some(at(300)));
+        assert_eq!(plan.wake, Some(timestamp(300)));
         assert_eq!(
-            world.settle(at(290)),
+            world.settle(timestamp(290)),
             waiting,
             "nothing to write while it waits"
         );
         let mut late = world.clone();
         replace(&mut late, &pod, &[&pod]);
-        assert!(late.settle(at(290)).ready);
-        assert_eq!(world.settle(at(300)).phase, Phase::Expired);
+        assert!(late.settle(timestamp(290)).ready);
+        assert_eq!(world.settle(timestamp(300)).phase, Phase::Expired);
     }
     // The workload itself cannot be read.
     let (mut world, pod) = granted("Deployment");
     replace(&mut world, &pod, &[]);
     world.workload = Err(Failure::transient("Unreachable", "no answer"));
-    assert_eq!(world.settle(at(250)).phase, Phase::Active);
-    assert_eq!(world.settle(at(300)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(250)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(300)).phase, Phase::Expired);
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn grant_ends_when_workload_is_replaced() {
     let (mut world, pod) = granted("Deployment");
     replace(&mut world, &pod, &["db-1"]);
     world.workload.as_mut().unwrap().uid = "another".into();
-    let status = world.settle(at(10));
+    let status = world.settle(timestamp(10));
     assert_eq!(status.phase, Phase::Revoked);
     let valid = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
     assert_eq!(valid.reason, "PodReplaced");
@@ -152,7 +152,7 @@ fn end_of_grant_precedes_move_to_successor() {
     let ends: [(Change, Phase); 3] = [
         (|world| world.remove("RoleBinding"), Phase::Revoked),
         (
-            |world| world.request.metadata.deletion_timestamp = Some(at(9).into()),
+            |world| world.request.metadata.deletion_timestamp = Some(timestamp(9).into()),
             Phase::Revoked,
         ),
         (
@@ -163,13 +163,13 @@ fn end_of_grant_precedes_move_to_successor() {
     for (change, phase) in ends {
         let mut world = World::new();
         let config = world.config();
-        config.follow = Follow::Successor;
+        config.on_pod_replacement = OnPodReplacement::Follow;
         config.on_template_change = OnTemplateChange::Revoke;
-        world.settle(at(1));
+        world.settle(timestamp(1));
         let pod = world.status().pod_name.unwrap();
         replace(&mut world, &pod, &[&pod]);
         change(&mut world);
-        assert_eq!(world.settle(at(10)).phase, phase);
+        assert_eq!(world.settle(timestamp(10)).phase, phase);
         assert!(!world.actions().contains(&"TargetPinned".to_owned()));
     }
 }
@@ -180,10 +180,10 @@ fn grant_does_not_move_without_audit_record() {
     let before = decision(&world);
     replace(&mut world, &pod, &[&pod]);
     world.records_fail = true;
-    let status = world.settle(at(10));
+    let status = world.settle(timestamp(10));
     assert_eq!((decision(&world), status.ready), (before, false));
     world.records_fail = false;
-    assert!(world.settle(at(11)).ready);
+    assert!(world.settle(timestamp(11)).ready);
 }
 
 #[test]
@@ -202,9 +202,9 @@ fn a_crash_between_any_two_writes_of_a_move_loses_nothing() {
                 world.pod.as_mut().unwrap().uid = None;
             }
             world.writes_left = writes;
-            world.pass(at(10));
+            world.pass(timestamp(10));
             world.writes_left = usize::MAX;
-            let status = world.settle(at(20));
+            let status = world.settle(timestamp(20));
             assert!(status.ready, "{kind} {writes}");
             assert_eq!(status.pod_uid, Some(decision(&world).pod.uid));
             assert!(status.pod_uid.unwrap().starts_with("new-"));
@@ -221,12 +221,12 @@ fn a_crash_between_any_two_writes_of_a_move_loses_nothing() {
 fn a_move_is_a_record_first_and_the_role_last() {
     let (mut world, pod) = granted("StatefulSet");
     replace(&mut world, &pod, &[&pod]);
-    let plan = world.plan(at(10));
+    let plan = world.plan(timestamp(10));
     let [first, second, third] = &plan.stages[..] else {
         panic!("{plan:?}");
     };
     assert!(matches!(&first[..], [Step::Record(_)]));
     assert!(matches!(&second[..], [Step::Apply(child)] if child.resource.kind == "RoleBinding"));
     assert!(matches!(&third[..], [Step::Apply(child)] if child.resource.kind == "Role"));
-    assert_eq!(plan.wake, Some(at(300)));
+    assert_eq!(plan.wake, Some(timestamp(300)));
 }

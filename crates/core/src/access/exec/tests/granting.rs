@@ -16,7 +16,7 @@ use crate::kinds::AccessRequest as _;
 
 #[test]
 fn the_binding_comes_after_the_role_and_the_record() {
-    let plan = World::new().plan(at(0));
+    let plan = World::new().plan(timestamp(0));
     let stages: Vec<Vec<String>> = plan
         .stages
         .iter()
@@ -43,13 +43,13 @@ fn the_binding_comes_after_the_role_and_the_record() {
             vec!["Own"]
         ]
     );
-    assert_eq!(plan.wake, Some(at(300)));
+    assert_eq!(plan.wake, Some(timestamp(300)));
 }
 
 #[test]
 fn the_requester_alone_gets_exactly_these_verbs_on_exactly_one_pod() {
     let mut world = World::new();
-    world.settle(at(1));
+    world.settle(timestamp(1));
     let role: Role = world.live[0].parse().unwrap();
     let binding: RoleBinding = world.live[1].parse().unwrap();
     let chosen = world.status().pod_name.unwrap();
@@ -90,7 +90,7 @@ fn operations_add_verbs() {
         Operation::Log,
     ];
     world.config().operations = operations;
-    world.settle(at(1));
+    world.settle(timestamp(1));
     let role: Role = world.live[0].parse().unwrap();
     let resources: Vec<String> = role
         .rules
@@ -141,7 +141,7 @@ fn debug_adds_what_kubectl_debug_does_and_nothing_twice() {
 #[test]
 fn a_granted_request_says_all_there_is_to_know() {
     let mut world = World::new();
-    let status = world.settle(at(1));
+    let status = world.settle(timestamp(1));
     assert_eq!(status.phase, Phase::Active);
     assert!(status.ready);
     assert!(conditions::all_true(
@@ -149,8 +149,8 @@ fn a_granted_request_says_all_there_is_to_know() {
         &conditions::OF_READY_REQUEST
     ));
     assert_eq!(status.requester.as_deref(), Some("alice"));
-    assert_eq!(status.expires_at, Some(at(300)));
-    assert_eq!(status.granted_at, Some(at(1)));
+    assert_eq!(status.expires_at, Some(timestamp(300)));
+    assert_eq!(status.granted_at, Some(timestamp(1)));
     let pod = status.pod_name.unwrap();
     assert_eq!(status.pod_uid, Some(format!("uid-{pod}")));
     assert_eq!(
@@ -168,15 +168,15 @@ fn a_granted_request_says_all_there_is_to_know() {
 #[test]
 fn a_granted_request_is_left_alone_until_it_ends() {
     let mut world = World::new();
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world.template = None;
     world.workload = Err(Failure::transient("Down", "the API server is gone"));
     let before = world.status();
-    let plan = world.pass(at(299));
-    assert_eq!((plan.stages.len(), plan.wake), (0, Some(at(300))));
+    let plan = world.pass(timestamp(299));
+    assert_eq!((plan.stages.len(), plan.wake), (0, Some(timestamp(300))));
     assert_eq!(plan.obstacle, None);
     assert_eq!(world.status(), before);
-    assert!(world.asks(at(299), &Facts::default()).is_none());
+    assert!(world.asks(timestamp(299), &Facts::default()).is_none());
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn the_target_is_looked_up_only_when_the_answer_matters() {
     let mut facts = world.facts();
     facts.workload = None;
     let wants = |world: &World, facts: &Facts| {
-        let question = world.asks(at(1), facts);
+        let question = world.asks(timestamp(1), facts);
         question.is_some_and(|question| matches!(question, Question::Workload(_)))
     };
     assert!(wants(&world, &facts));
@@ -203,24 +203,24 @@ fn a_named_pod_is_the_one() {
         target_pod: Some("db-1".into()),
         ..ExecAccessRequestSpec::default()
     });
-    assert_eq!(world.settle(at(1)).pod_name.as_deref(), Some("db-1"));
+    assert_eq!(world.settle(timestamp(1)).pod_name.as_deref(), Some("db-1"));
 }
 
 #[test]
 fn no_binding_without_a_durable_record() {
     let mut world = World::new();
     world.records_fail = true;
-    let status = world.settle(at(1));
+    let status = world.settle(timestamp(1));
     assert_eq!(world.kinds(), ["Role"]);
     assert_eq!((status.phase, status.ready), (Phase::Pending, false));
     world.records_fail = false;
-    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(2)).phase, Phase::Active);
 }
 
 #[test]
 fn a_request_older_than_its_template_is_tied_to_it() {
     let mut world = World::new();
-    world.settle(at(1));
+    world.settle(timestamp(1));
     let owners = world.request.metadata.owner_references.clone().unwrap();
     assert_eq!(
         (owners[0].kind.as_str(), owners[0].uid.as_str()),
@@ -230,7 +230,7 @@ fn a_request_older_than_its_template_is_tied_to_it() {
     // An object with an owner reference needs no write.
     world.live.clear();
     world.request.status = None;
-    let plan = world.plan(at(1));
+    let plan = world.plan(timestamp(1));
     assert!(applies(&plan) && !plan.steps().any(|step| matches!(step, Step::Own(_))));
 }
 
@@ -242,21 +242,21 @@ fn a_changed_template_ends_its_grants_only_if_it_said_so() {
     ] {
         let mut world = World::new();
         world.config().on_template_change = rule;
-        world.settle(at(1));
+        world.settle(timestamp(1));
         world.config().max_duration = "2h".into();
-        assert_eq!(world.settle(at(2)).phase, phase, "{rule:?}");
+        assert_eq!(world.settle(timestamp(2)).phase, phase, "{rule:?}");
     }
 }
 
 #[test]
 fn a_decision_sealed_for_another_request_is_not_taken() {
     let mut world = World::new();
-    world.settle(at(1));
+    world.settle(timestamp(1));
     let mut other = World::new();
     other.live = world.live.clone();
     other.request.metadata.uid = Some("0a1b2c3d-ffff-4000-8000-000000000002".into());
-    assert!(!applies(&other.plan(at(2))));
-    assert_eq!(other.settle(at(2)).phase, Phase::Pending);
+    assert!(!applies(&other.plan(timestamp(2))));
+    assert_eq!(other.settle(timestamp(2)).phase, Phase::Pending);
 }
 
 proptest! {
@@ -265,17 +265,17 @@ proptest! {
     #[test]
     fn a_crash_between_any_two_writes_loses_nothing(writes in 0_usize..6, pause in 0_i64..200) {
         let mut whole = World::new();
-        whole.settle(at(1));
+        whole.settle(timestamp(1));
         let mut killed = World::new();
         killed.writes_left = writes;
-        killed.pass(at(1));
+        killed.pass(timestamp(1));
         let decided = killed.live.first().cloned();
         // The pods of the workload have changed since then.
         killed.workload = Ok(workload(&["db-0", "db-1", "db-2", "db-3", "db-4"]));
         killed.writes_left = usize::MAX;
-        let status = killed.settle(at(1 + pause));
+        let status = killed.settle(timestamp(1 + pause));
         prop_assert_eq!(status.phase, Phase::Active);
-        prop_assert_eq!(status.expires_at, Some(at(300)));
+        prop_assert_eq!(status.expires_at, Some(timestamp(300)));
         prop_assert_eq!(killed.kinds(), ["Role", "RoleBinding"]);
         if let Some(decided) = decided {
             prop_assert_eq!(&status.pod_name, &whole.status().pod_name);
@@ -286,11 +286,11 @@ proptest! {
     #[test]
     fn a_plan_is_deterministic_and_its_own_result_satisfies_it(seconds in 0_i64..299) {
         let mut world = World::new();
-        let plan = world.plan(at(seconds));
-        prop_assert_eq!(&plan, &world.plan(at(seconds)));
-        world.settle(at(seconds));
+        let plan = world.plan(timestamp(seconds));
+        prop_assert_eq!(&plan, &world.plan(timestamp(seconds)));
+        world.settle(timestamp(seconds));
         let status = world.status();
-        prop_assert!(world.pass(at(seconds)).stages.is_empty());
+        prop_assert!(world.pass(timestamp(seconds)).stages.is_empty());
         prop_assert_eq!(world.status(), status);
     }
 
@@ -304,12 +304,12 @@ proptest! {
         with_template: bool,
     ) {
         let mut world = World::new();
-        world.settle(at(1));
+        world.settle(timestamp(1));
         if !with_role { world.remove("Role"); }
         if !with_binding { world.remove("RoleBinding"); }
         if !with_template { world.template = None; }
         let known: Vec<_> = world.live.iter().map(|live| live.reference().uid).collect();
-        for step in world.plan(at(seconds)).steps() {
+        for step in world.plan(timestamp(seconds)).steps() {
             match step {
                 Step::Delete(reference) => prop_assert!(known.contains(&reference.uid)),
                 Step::Apply(child) => prop_assert_eq!(child.key().name, Some("debug-0a1b2c3d".to_owned())),
@@ -329,9 +329,9 @@ fn name_held_by_foreign_role_is_reported_as_conflict() {
         answers: Answers::default(),
     };
     let status = world.controller.status(
-        at(1),
+        timestamp(1),
         &world.request,
-        &world.decide(at(1)).unwrap(),
+        &world.decide(timestamp(1)).unwrap(),
         &outcome,
     );
     let created =
@@ -380,7 +380,7 @@ fn sidecar_and_debug_containers_are_probed_without_container_choice() {
         })
         .to_vec();
     world.workload = Ok(workload);
-    world.settle(at(1));
+    world.settle(timestamp(1));
     let request = world.request.stored().unwrap();
     let grant = world.controller.decision(&request, &world.live).unwrap();
     let terms = &grant.sessions;
@@ -391,7 +391,7 @@ fn sidecar_and_debug_containers_are_probed_without_container_choice() {
     // The API server chooses the one main container if the connection names none.
     assert_eq!(grant.container(None), Some("app"));
     let status = world.status();
-    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).unwrap();
+    let cut = conditions::find(&status.conditions, conditions::SESSION_TERMINATION).unwrap();
     assert!(cut.message.contains("plain, debugger"), "{}", cut.message);
 }
 
@@ -409,16 +409,16 @@ fn extending_request_is_granted_same_pod_only() {
         first.request.metadata.name = Some("first".into());
         first.request.spec.target_pod = Some(pod.into());
         first.stamp("alice", &["devs"]);
-        first.settle(at(1));
-        let continued = Continued::of(&keys(), &first.request.view());
+        first.settle(timestamp(1));
+        let continued = Continued::from_request(&keys(), &first.request.view());
         let mut next = World::asking(spec(None));
         next.continued = Some(continued.clone());
-        assert_eq!(next.settle(at(2)).pod_name.as_deref(), Some(pod));
+        assert_eq!(next.settle(timestamp(2)).pod_name.as_deref(), Some(pod));
 
         for (continued, asked) in [(None, None), (Some(continued), Some("db-3"))] {
             let mut next = World::asking(spec(asked));
             next.continued = continued;
-            let status = next.settle(at(2));
+            let status = next.settle(timestamp(2));
             assert_eq!(status.phase, Phase::Denied);
             assert_eq!(next.actions(), ["RequestDenied"]);
         }

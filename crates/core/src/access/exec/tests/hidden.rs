@@ -12,7 +12,7 @@ use crate::controller::{Controller, Live, Step};
 
 fn granted() -> World {
     let mut world = World::new();
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world
 }
 
@@ -52,7 +52,10 @@ pub(super) fn binding(name: &str, role: &str) -> Live {
 fn hidden_binding_is_deleted_before_status_reports_end() {
     for hide in WAYS {
         for kinds in [&["RoleBinding"][..], &["Role"], &["RoleBinding", "Role"]] {
-            for (now, phase) in [(at(10), Phase::Revoked), (at(300), Phase::Expired)] {
+            for (now, phase) in [
+                (timestamp(10), Phase::Revoked),
+                (timestamp(300), Phase::Expired),
+            ] {
                 let mut world = granted();
                 for kind in kinds {
                     world.hide(kind, hide);
@@ -76,14 +79,14 @@ fn hidden_binding_is_deleted_before_status_reports_end() {
 #[test]
 fn a_role_that_is_hidden_between_the_status_and_its_own_end_goes_as_well() {
     let mut world = granted();
-    world.pass(at(300));
+    world.pass(timestamp(300));
     assert_eq!(world.status().phase, Phase::Expired);
     world.hide("Role", |metadata| metadata.labels = None);
-    world.settle(at(301));
+    world.settle(timestamp(301));
     assert!(world.live.is_empty() && world.hidden.is_empty());
     // Long after the end, no plan looks for the objects.
     let looks = |step: &Step| matches!(step, Step::Look(_));
-    assert!(!world.plan(at(1_000)).steps().any(looks));
+    assert!(!world.plan(timestamp(1_000)).steps().any(looks));
 }
 
 #[test]
@@ -92,7 +95,7 @@ fn foreign_binding_with_name_of_grant_is_not_touched() {
     let name = world.live[1].key().name.unwrap();
     world.remove("RoleBinding");
     world.hidden.push(binding(&name, "view"));
-    world.settle(at(10));
+    world.settle(timestamp(10));
     assert_eq!(world.status().phase, Phase::Revoked);
     let left: Vec<_> = world.live.iter().map(|live| live.reference().uid).collect();
     assert_eq!(left, [Some(format!("uid-of-{name}"))]);
@@ -101,14 +104,17 @@ fn foreign_binding_with_name_of_grant_is_not_touched() {
 #[test]
 fn grant_waits_while_foreign_binding_refers_to_role() {
     let mut world = World::new();
-    let name = world.plan(at(1)).steps().find_map(|step| match step {
-        Step::Apply(child) => child.key().name,
-        _ => None,
-    });
+    let name = world
+        .plan(timestamp(1))
+        .steps()
+        .find_map(|step| match step {
+            Step::Apply(child) => child.key().name,
+            _ => None,
+        });
     let name = name.unwrap();
     for waiting in ["innocent", &name] {
         world.hidden.push(binding(waiting, &name));
-        world.settle(at(1));
+        world.settle(timestamp(1));
         assert_eq!(world.status().phase, Phase::Pending);
         let said = world.status().conditions;
         let said = conditions::find(&said, conditions::ACCESS_RESOURCES_CREATED).unwrap();
@@ -121,7 +127,7 @@ fn grant_waits_while_foreign_binding_refers_to_role() {
         world.live.clear();
     }
     assert_eq!(world.actions(), ["ForeignAccess", "ForeignAccess"]);
-    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(2)).phase, Phase::Active);
 }
 
 #[test]
@@ -129,16 +135,16 @@ fn foreign_binding_to_role_before_grant_ends_role_at_once() {
     let mut world = World::new();
     // The process dies after the Role.
     world.writes_left = 1;
-    world.pass(at(1));
+    world.pass(timestamp(1));
     assert_eq!(world.kinds(), ["Role"]);
     let name = world.live[0].key().name.unwrap();
     world.writes_left = usize::MAX;
     world.hidden.push(binding("innocent", &name));
-    let first = world.clone().pass(at(1));
+    let first = world.clone().pass(timestamp(1));
     assert!(
         matches!(&first.stages[0][..], [Step::Delete(gone)] if gone.name == Some(name.clone()))
     );
-    world.settle(at(1));
+    world.settle(timestamp(1));
     assert_eq!(world.kinds(), ["RoleBinding"]);
     assert_eq!(world.status().phase, Phase::Pending);
 }
@@ -153,7 +159,7 @@ fn hidden_objects_of_deleted_request_are_found_by_name() {
         for _ in 0..3 {
             let plan = world
                 .controller
-                .orphaned(at(10), Some(&request), &world.live);
+                .orphaned(timestamp(10), Some(&request), &world.live);
             world.carry_out(&plan);
         }
         assert!(world.live.is_empty() && world.hidden.is_empty());
@@ -161,14 +167,14 @@ fn hidden_objects_of_deleted_request_are_found_by_name() {
     }
     let world = World::new();
     let request = &world.request;
-    let plan = world.controller.orphaned(at(10), Some(request), &[]);
+    let plan = world.controller.orphaned(timestamp(10), Some(request), &[]);
     assert!(plan.steps().all(|step| matches!(step, Step::Look(_))));
 }
 
 #[test]
 fn sweep_distinguishes_objects_of_oz_from_lookalikes() {
     let world = granted();
-    let (keys, now) = (keys(), at(10));
+    let (keys, now) = (keys(), timestamp(10));
     let (role, bound) = (world.live[0].clone(), world.live[1].clone());
     let name = role.key().name.unwrap();
     let mut sweep = Sweep::new(&keys, now);
@@ -195,12 +201,15 @@ fn sweep_distinguishes_objects_of_oz_from_lookalikes() {
         Finding::Foreign(why) => assert!(why.contains(what), "{why}"),
         other => panic!("{other:?}"),
     };
-    says(sweep.binding(&binding("innocent", &name)), "which is oz's");
+    says(
+        sweep.binding(&binding("innocent", &name)),
+        "of oz, and was not created by oz",
+    );
     let dangling = binding("innocent", "gone-01234567");
     says(sweep.binding(&dangling), "does not exist");
     let mut copy = role.clone();
     copy.object.metadata.name = Some("copy".to_owned());
-    says(sweep.role(&copy), "is not what oz made of it");
+    says(sweep.role(&copy), "and differs from it");
     // A Role of another author with such a name, and its binding.
     let mut other = role.clone();
     (
@@ -224,7 +233,7 @@ fn role_with_a_decision_of_an_earlier_release_and_without_labels_is_reported() {
         let annotations = metadata.annotations.get_or_insert_default();
         let retired = r#"{"mac":"q83v"}"#.to_owned();
         annotations.insert(labels::GRANT.to_owned(), retired);
-        let mut sweep = Sweep::new(&keys, at(10));
+        let mut sweep = Sweep::new(&keys, timestamp(10));
         let mut find = |live: &Live| match live.resource.kind.as_str() {
             "Role" => sweep.role(live),
             _ => sweep.binding(live),

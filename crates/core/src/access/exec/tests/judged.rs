@@ -52,7 +52,7 @@ fn security() -> Extra {
 #[test]
 fn matched_policies_are_recorded_and_sealed_in_grant() {
     let mut world = judged(|_| ());
-    assert_eq!(world.settle(at(1)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(1)).phase, Phase::Active);
     let granted = &world.records[0];
     assert_eq!(granted.action, Action::AccessGranted);
     assert_eq!(granted.details["policies"], "prod sha256:1");
@@ -70,7 +70,7 @@ fn a_sealed_refusal_is_a_denial() {
                 message: "AccessPolicy prod refuses it: not now".into(),
             });
         });
-        let status = world.settle(at(1));
+        let status = world.settle(timestamp(1));
         assert_eq!((status.phase, world.live.len()), (Phase::Denied, 0));
         let (found, message) = said(&world, conditions::REQUESTER_VERIFIED);
         assert_eq!(found, reason);
@@ -81,7 +81,7 @@ fn a_sealed_refusal_is_a_denial() {
 #[test]
 fn a_reason_that_a_policy_requires_must_be_there() {
     let mut world = judged(|judgement| judgement.require_reason = Some("prod".into()));
-    assert_eq!(world.settle(at(1)).phase, Phase::Denied);
+    assert_eq!(world.settle(timestamp(1)).phase, Phase::Denied);
     assert_eq!(
         said(&world, conditions::REQUESTER_VERIFIED).0,
         "ReasonRequired"
@@ -97,8 +97,8 @@ fn a_policy_shortens_and_never_lengthens() {
                 duration: longest.into(),
             });
         });
-        let status = world.settle(at(1));
-        let end = (until > 0).then(|| at(until));
+        let status = world.settle(timestamp(1));
+        let end = (until > 0).then(|| timestamp(until));
         assert_eq!(status.expires_at, end, "{longest}");
     }
 }
@@ -106,11 +106,11 @@ fn a_policy_shortens_and_never_lengthens() {
 #[test]
 fn approval_by_access_policy_is_required_without_template_rules() {
     let mut world = judged(|judgement| judgement.approval = Some(security()));
-    let status = world.settle(at(1));
+    let status = world.settle(timestamp(1));
     assert_eq!((status.phase, world.live.len()), (Phase::Pending, 0));
     let (_, message) = said(&world, conditions::APPROVED);
     assert_eq!(message, "waiting for prod/security: bob may");
-    assert_eq!(status.approval.unwrap().until, at(600));
+    assert_eq!(status.approval.unwrap().until, timestamp(600));
 }
 
 #[test]
@@ -135,14 +135,14 @@ fn a_template_that_changed_in_what_policies_see_is_not_granted_by() {
     for (what, change) in changes {
         let mut world = judged(|_| ());
         change(&mut world);
-        assert_eq!(world.settle(at(1)).phase, Phase::Denied, "{what}");
+        assert_eq!(world.settle(timestamp(1)).phase, Phase::Denied, "{what}");
         let reason = said(&world, conditions::REQUESTER_VERIFIED).0;
         assert_eq!(reason, "PolicyOutdated", "{what}");
     }
     // Without access policies a change of the template is permitted, as before.
     let mut world = judged(|judgement| judgement.asked = 0);
     world.config().max_duration = "1h".into();
-    assert_eq!(world.settle(at(1)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(1)).phase, Phase::Active);
 }
 
 /// Returns a template with conditional rules, and a stamp with the result of the condition.
@@ -171,12 +171,14 @@ fn rules_under_a_condition_apply_unless_it_is_sealed_that_they_do_not() {
         (
             Some(When::Failed("No such key: tier".into())),
             Phase::Pending,
-            Some("could not be evaluated (No such key: tier), so its rules apply"),
+            Some(
+                "failed to evaluate spec.accessConfig.approval.when of the template (No such key: tier), so its rules apply",
+            ),
         ),
         (None, Phase::Pending, Some("waiting for security: bob may")),
     ] {
         let mut world = conditional(when.clone());
-        assert_eq!(world.settle(at(1)).phase, phase, "{when:?}");
+        assert_eq!(world.settle(timestamp(1)).phase, phase, "{when:?}");
         if let Some(message) = message {
             let found = said(&world, conditions::APPROVED).1;
             assert!(found.contains(message), "{when:?}: {found}");
@@ -188,5 +190,5 @@ fn rules_under_a_condition_apply_unless_it_is_sealed_that_they_do_not() {
 fn exemption_by_other_template_does_not_hold() {
     let mut world = conditional(Some(When::Exempts));
     world.config().approval.as_mut().unwrap().when = Some("true".into());
-    assert_eq!(world.settle(at(1)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(1)).phase, Phase::Pending);
 }

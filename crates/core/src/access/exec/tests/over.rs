@@ -12,7 +12,7 @@ use crate::sessions;
 
 fn granted() -> World {
     let mut world = World::new();
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world
 }
 
@@ -30,7 +30,8 @@ fn no_condition_says_of_what_has_ended_that_it_can_be_used() {
             format!("{} {}", one.status, one.reason)
         })
     };
-    let deleted: Change = |world| world.request.metadata.deletion_timestamp = Some(Time(at(10)));
+    let deleted: Change =
+        |world| world.request.metadata.deletion_timestamp = Some(Time(timestamp(10)));
     let changed: Change = |world| world.remove("Role");
     for (event, second, expected) in [
         ((|_| ()) as Change, 300, "False Expired"),
@@ -42,27 +43,27 @@ fn no_condition_says_of_what_has_ended_that_it_can_be_used() {
         event(&mut world);
         // An end that cannot be recorded is not final yet, but the access cannot be used any more.
         world.records_fail = true;
-        world.settle(at(second));
+        world.settle(timestamp(second));
         assert_eq!(told(&world), [expected, expected]);
         world.records_fail = false;
-        world.settle(at(second + 1));
+        world.settle(timestamp(second + 1));
         assert!(world.status().phase.is_terminal());
         assert_eq!(told(&world), [expected, expected]);
     }
 
     let mut slow = granted();
     slow.sessions_fail = Some(Failure::transient(sessions::NOT_ENDED, "no answer"));
-    slow.pass(at(300));
+    slow.pass(timestamp(300));
     assert_eq!(told(&slow), ["False Expired", "False Ending"]);
     slow.sessions_fail = None;
-    slow.settle(at(301));
+    slow.settle(timestamp(301));
     assert_eq!(told(&slow), ["False Expired", "False Expired"]);
 
     // The reason for which the request was never granted stays.
     let mut never = World::new();
     never.workload = Err(Failure::transient("NotFound", "no such StatefulSet"));
-    never.settle(at(1));
-    let status = never.settle(at(300));
+    never.settle(timestamp(1));
+    let status = never.settle(timestamp(300));
     let created = conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_CREATED);
     assert_eq!(created.unwrap().reason, "Failure");
 }
@@ -75,33 +76,33 @@ fn recorded_request_is_deleted_earlier_than_unrecorded_request() {
             ended: SignedDuration::from_mins(1),
             others: SignedDuration::from_hours(1),
         };
-        world.settle(at(1));
+        world.settle(timestamp(1));
         world
     };
     let mut expired = keeps(World::new());
-    expired.settle(at(300));
-    assert_eq!(expired.plan(at(301)).wake, Some(at(360)));
-    expired.pass(at(360));
+    expired.settle(timestamp(300));
+    assert_eq!(expired.plan(timestamp(301)).wake, Some(timestamp(360)));
+    expired.pass(timestamp(360));
     assert!(expired.deleted);
 
     let mut revoked = keeps(World::new());
     revoked.remove("Role");
-    revoked.settle(at(10));
-    assert_eq!(revoked.plan(at(11)).wake, Some(at(70)));
+    revoked.settle(timestamp(10));
+    assert_eq!(revoked.plan(timestamp(11)).wake, Some(timestamp(70)));
 
     let mut denied = World::new();
     denied.config().allowed_groups = vec!["nobody".into()];
     let mut denied = keeps(denied);
     assert_eq!(denied.status().phase, Phase::Denied);
-    assert_eq!(denied.plan(at(2)).wake, Some(at(3601)));
+    assert_eq!(denied.plan(timestamp(2)).wake, Some(timestamp(3601)));
 
     let mut never = World::new();
     never.template = None;
     let mut never = keeps(never);
-    assert_eq!(never.settle(at(300)).phase, Phase::Expired);
-    assert_eq!(never.plan(at(301)).wake, Some(at(3900)));
-    denied.pass(at(61));
-    never.pass(at(361));
+    assert_eq!(never.settle(timestamp(300)).phase, Phase::Expired);
+    assert_eq!(never.plan(timestamp(301)).wake, Some(timestamp(3900)));
+    denied.pass(timestamp(61));
+    never.pass(timestamp(361));
     assert!(!denied.deleted && !never.deleted);
 }
 
@@ -110,15 +111,17 @@ fn recorded_request_is_deleted_earlier_than_unrecorded_request() {
 fn sessions_are_ended_however_late_the_operator_comes_back() {
     for late in [361, 369, 100_000] {
         let mut world = granted();
-        let status = world.settle(at(late));
+        let status = world.settle(timestamp(late));
         assert_eq!(status.phase, Phase::Expired, "{late}");
         assert_eq!(world.ended, [UID], "{late}");
-        let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT);
-        let given_up = cut.is_some_and(|cut| cut.reason == conditions::reason::GIVEN_UP);
+        let cut = conditions::find(&status.conditions, conditions::SESSION_TERMINATION);
+        let given_up = cut.is_some_and(|cut| cut.reason == conditions::reason::RETRIES_EXHAUSTED);
         assert!(!given_up, "{late}: {cut:?}");
         // The same holds without the request.
         let orphan = granted();
-        let plan = orphan.controller.orphaned(at(late), None, &orphan.live);
+        let plan = orphan
+            .controller
+            .orphaned(timestamp(late), None, &orphan.live);
         let sessions = |step: &&Step| matches!(step, Step::Effect(_));
         assert_eq!(plan.steps().filter(sessions).count(), 1, "{late}");
     }
@@ -130,27 +133,27 @@ fn sessions_are_given_up_a_minute_after_the_first_try_and_by_a_try_that_failed()
     let mut world = granted();
     let deaf = Failure::transient(sessions::NOT_ENDED, "the kubelet says no");
     world.sessions_fail = Some(deaf);
-    world.pass(at(1000));
-    world.pass(at(1059));
+    world.pass(timestamp(1000));
+    world.pass(timestamp(1059));
     assert_eq!(world.status().phase, Phase::Active);
     assert_eq!(world.ended, [UID, UID]);
 
     let mut lost = world.clone();
-    let status = lost.settle(at(1060));
+    let status = lost.settle(timestamp(1060));
     assert_eq!((status.phase, lost.ended.len()), (Phase::Expired, 3));
-    let cut = conditions::find(&status.conditions, conditions::SESSIONS_CUT).unwrap();
-    assert_eq!(cut.reason, conditions::reason::GIVEN_UP);
+    let cut = conditions::find(&status.conditions, conditions::SESSION_TERMINATION).unwrap();
+    assert_eq!(cut.reason, conditions::reason::RETRIES_EXHAUSTED);
     assert!(
         cut.message.contains("the kubelet says no"),
         "{}",
         cut.message
     );
-    let told = ["AccessGranted", "AccessExpired", "SessionCut"];
+    let told = ["AccessGranted", "AccessExpired", "SessionTerminated"];
     assert_eq!(lost.actions(), told);
 
     // After a long pause, the operator makes an attempt before it reports a result.
     world.sessions_fail = None;
-    let status = world.settle(at(5000));
+    let status = world.settle(timestamp(5000));
     assert_eq!((status.phase, world.ended.len()), (Phase::Expired, 3));
     assert_eq!(world.actions(), told[..2]);
 }

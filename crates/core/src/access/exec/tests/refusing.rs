@@ -29,7 +29,7 @@ fn unverified_or_unlisted_requester_is_denied_permanently() {
                 .creation_timestamp
                 .as_mut()
                 .unwrap()
-                .0 = at(3600);
+                .0 = timestamp(3600);
         }),
         ("StampReplayed", |world| {
             world.same_stamp = Some("first".into())
@@ -45,7 +45,7 @@ fn unverified_or_unlisted_requester_is_denied_permanently() {
     for (reason, change) in cases {
         let mut world = World::new();
         change(&mut world);
-        let now = at(1).max(world.request.metadata.creation_timestamp.clone().unwrap().0);
+        let now = timestamp(1).max(world.request.metadata.creation_timestamp.clone().unwrap().0);
         assert!(!applies(&world.plan(now)), "{reason}");
         let status = world.settle(now).clone();
         assert_eq!(
@@ -70,9 +70,9 @@ fn a_denial_is_not_final_before_it_is_on_record() {
     let mut world = World::new();
     world.stamp("mallory", &["interns"]);
     world.records_fail = true;
-    assert_eq!(world.settle(at(1)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(1)).phase, Phase::Pending);
     world.records_fail = false;
-    assert_eq!(world.settle(at(2)).phase, Phase::Denied);
+    assert_eq!(world.settle(timestamp(2)).phase, Phase::Denied);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_duration_that_means_nothing_fails_the_request_in_the_words_that_scripts_kno
             duration: Some(duration.into()),
             ..ExecAccessRequestSpec::default()
         });
-        let status = world.settle(at(1));
+        let status = world.settle(timestamp(1));
         assert_eq!(status.phase, Phase::Failed, "{duration}");
         let valid =
             conditions::find(&status.conditions, conditions::ACCESS_DURATIONS_VALID).unwrap();
@@ -141,11 +141,11 @@ fn request_waits_for_condition_that_may_recover() {
     for (type_, reason, class, change) in cases {
         let mut world = World::new();
         change(&mut world);
-        let plan = world.plan(at(1));
+        let plan = world.plan(timestamp(1));
         assert!(plan.stages.is_empty());
         assert_eq!(plan.obstacle.as_ref().unwrap().class, class, "{type_}");
         assert_eq!(is_transient(&plan), class == FailureClass::Transient);
-        let status = world.settle(at(1));
+        let status = world.settle(timestamp(1));
         assert_eq!((status.phase, status.ready), (Phase::Pending, false));
         let condition = conditions::find(&status.conditions, type_).unwrap();
         assert_eq!(
@@ -157,7 +157,7 @@ fn request_waits_for_condition_that_may_recover() {
         let healthy = World::new();
         world.template = healthy.template;
         world.workload = Ok(workload(&["db-0", "db-9"]));
-        let status = world.settle(at(2));
+        let status = world.settle(timestamp(2));
         assert_eq!(
             (status.phase, status.ready),
             (Phase::Active, true),
@@ -170,15 +170,15 @@ fn request_waits_for_condition_that_may_recover() {
 fn a_command_that_does_not_render_grants_nothing() {
     let mut world = World::new();
     world.config().access_command = "{{ .Nope".into();
-    assert!(!applies(&world.plan(at(1))));
-    assert_eq!(world.settle(at(1)).phase, Phase::Pending);
+    assert!(!applies(&world.plan(timestamp(1))));
+    assert_eq!(world.settle(timestamp(1)).phase, Phase::Pending);
 }
 
 #[test]
 fn a_pending_request_that_is_deleted_leaves_nothing() {
     let mut world = World::new();
     world.template = None;
-    world.settle(at(1));
-    let plan = world.plan(at(2));
+    world.settle(timestamp(1));
+    let plan = world.plan(timestamp(2));
     assert!(plan.steps().all(|step| !matches!(step, Step::Apply(_))));
 }

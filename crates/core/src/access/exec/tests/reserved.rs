@@ -20,7 +20,7 @@ fn reserved(number: u16) -> World {
 
 fn granted() -> World {
     let mut world = reserved(7);
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world
 }
 
@@ -55,7 +55,7 @@ fn binding_search_uses_watch_for_reserved_names_and_lists_otherwise() {
         (kept, &[true]),
         (World::new(), &[false, false]),
     ] {
-        let plan = world.plan(at(1));
+        let plan = world.plan(timestamp(1));
         let looks = plan.steps().filter_map(|step| match step {
             Step::Look(sought) => Some(sought.watched),
             _ => None,
@@ -69,13 +69,13 @@ fn the_name_is_asked_for_once_everything_else_is_known_and_not_again() {
     let world = reserved(7);
     let mut facts = world.facts();
     facts.role_name = None;
-    let asked = world.asks(at(1), &facts);
+    let asked = world.asks(timestamp(1), &facts);
     assert!(matches!(asked, Some(Question::RoleName(bound)) if bound.is_empty()));
-    assert!(granted().asks(at(1), &facts).is_none());
+    assert!(granted().asks(timestamp(1), &facts).is_none());
     // A request that is denied anyway needs no name.
     let mut world = reserved(7);
     world.stamp("mallory", &[]);
-    assert!(world.asks(at(1), &facts).is_none());
+    assert!(world.asks(timestamp(1), &facts).is_none());
 }
 
 #[test]
@@ -84,13 +84,13 @@ fn whenever_the_process_dies_the_name_that_was_decided_stays_and_nothing_is_left
         for second in 0..6 {
             let mut world = reserved(7);
             world.writes_left = first;
-            world.pass(at(1));
-            world.pass(at(1));
+            world.pass(timestamp(1));
+            world.pass(timestamp(1));
             let decided = world.kinds().contains(&"Role");
             // Another process would choose another name.
             world.role_name = Some(names::grant_role(9));
             world.writes_left = usize::MAX;
-            world.settle(at(2));
+            world.settle(timestamp(2));
             let name = if decided {
                 "oz-grant-007"
             } else {
@@ -100,11 +100,11 @@ fn whenever_the_process_dies_the_name_that_was_decided_stays_and_nothing_is_left
             let roles = world.kinds().iter().filter(|kind| **kind == "Role").count();
             assert_eq!(roles, 1, "{first}");
             world.writes_left = second;
-            world.pass(at(300));
-            world.pass(at(300));
+            world.pass(timestamp(300));
+            world.pass(timestamp(300));
             world.role_name = Some(names::grant_role(3));
             world.writes_left = usize::MAX;
-            assert_eq!(world.settle(at(301)).phase, Phase::Expired);
+            assert_eq!(world.settle(timestamp(301)).phase, Phase::Expired);
             assert!(
                 world.live.is_empty(),
                 "{first} {second}: {:?}",
@@ -117,9 +117,9 @@ fn whenever_the_process_dies_the_name_that_was_decided_stays_and_nothing_is_left
 #[test]
 fn a_role_that_gets_no_number_has_the_name_of_its_request_and_keeps_it() {
     let mut world = World::new();
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world.role_name = Some(names::grant_role(7));
-    let status = world.settle(at(2));
+    let status = world.settle(timestamp(2));
     let own = "oz-grant-debug-0a1b2c3d";
     let told = status.role_name.as_deref();
     assert_eq!((status.phase, told), (Phase::Active, Some(own)));
@@ -156,7 +156,11 @@ fn grant_with_drift_is_revoked_without_remains() {
     for (number, change) in changes.into_iter().enumerate() {
         let mut world = granted();
         change(&mut world);
-        assert_eq!(world.settle(at(10)).phase, Phase::Revoked, "{number}");
+        assert_eq!(
+            world.settle(timestamp(10)).phase,
+            Phase::Revoked,
+            "{number}"
+        );
         assert!(world.live.is_empty(), "{number}: {:?}", names_of(&world));
     }
 }
@@ -166,13 +170,13 @@ fn a_role_that_is_hidden_is_found_by_the_name_that_the_status_knows() {
     for (number, hide) in WAYS.into_iter().enumerate() {
         let mut world = granted();
         world.hide("Role", hide);
-        assert_eq!(world.settle(at(10)).phase, Phase::Revoked);
+        assert_eq!(world.settle(timestamp(10)).phase, Phase::Revoked);
         assert!(world.live.is_empty() && world.hidden.is_empty(), "{number}");
     }
     let mut world = granted();
-    world.pass(at(300));
+    world.pass(timestamp(300));
     world.hide("Role", |metadata| metadata.labels = None);
-    world.settle(at(301));
+    world.settle(timestamp(301));
     assert!(world.live.is_empty() && world.hidden.is_empty());
 }
 
@@ -190,7 +194,7 @@ fn the_role_of_another_grant_that_has_the_name_since_stays() {
     labels.insert(oz_api::labels::OWNER_UID.to_owned(), "another".to_owned());
     world.remove("Role");
     world.hidden.push(other);
-    assert_eq!(world.settle(at(10)).phase, Phase::Revoked);
+    assert_eq!(world.settle(timestamp(10)).phase, Phase::Revoked);
     let left: Vec<_> = world.live.iter().map(|live| live.reference().uid).collect();
     assert_eq!(left, [Some("another-role".to_owned())]);
 }
@@ -201,20 +205,20 @@ fn a_name_that_others_bind_to_is_not_used() {
     world.live.push(binding("innocent", "oz-grant-007"));
     let mut facts = world.facts();
     facts.role_name = None;
-    match world.asks(at(1), &facts) {
+    match world.asks(timestamp(1), &facts) {
         Some(Question::RoleName(bound)) => assert_eq!(bound, ["oz-grant-007"]),
         other => panic!("{other:?}"),
     }
     // A process that assigns the name nevertheless does not grant access by it.
     world.live.clear();
     world.hidden.push(binding("innocent", "oz-grant-007"));
-    let status = world.settle(at(1));
+    let status = world.settle(timestamp(1));
     assert_eq!(status.phase, Phase::Pending);
     assert_eq!(status.foreign_bindings, ["innocent"]);
     assert!(!world.kinds().contains(&"Role"));
     // With another name, the request is granted.
     world.role_name = Some(names::grant_role(8));
-    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(2)).phase, Phase::Active);
 }
 
 #[test]
@@ -224,8 +228,8 @@ fn a_role_that_only_bears_the_marks_is_not_taken_for_the_decision() {
     forged.object.metadata.name = Some("oz-grant-001".to_owned());
     forged.object.metadata.uid = Some("forged".to_owned());
     world.live.insert(0, forged);
-    assert_eq!(world.settle(at(10)).phase, Phase::Active);
-    assert_eq!(world.settle(at(300)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(10)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(300)).phase, Phase::Expired);
     assert!(world.live.is_empty());
 }
 
@@ -235,7 +239,7 @@ fn a_sweep_knows_reserved_names() {
     let world = granted();
     let role: Role = world.live[0].parse().unwrap();
     assert_eq!(role.metadata.name.as_deref(), Some("oz-grant-007"));
-    let mut sweep = Sweep::new(&keys, at(10));
+    let mut sweep = Sweep::new(&keys, timestamp(10));
     assert_eq!(sweep.role(&world.live[0]), Finding::Nothing);
     assert_eq!(sweep.binding(&world.live[1]), Finding::Nothing);
     let foreign = |finding| matches!(finding, Finding::Foreign(_));

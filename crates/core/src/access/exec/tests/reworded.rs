@@ -23,7 +23,7 @@ const EVENTS: [(&str, Change); 7] = [
         });
     }),
     ("deleted", |world| {
-        world.request.metadata.deletion_timestamp = Some(Time(at(10)));
+        world.request.metadata.deletion_timestamp = Some(Time(timestamp(10)));
     }),
     ("another template", |world| {
         world.config().access_command = "other".into();
@@ -59,7 +59,7 @@ fn decisions(reworded: bool, event: Change, trouble: Change, cured: i64) -> Vec<
     let mut world = World::new();
     world.reworded = reworded;
     world.config().on_template_change = OnTemplateChange::Revoke;
-    world.settle(at(1));
+    world.settle(timestamp(1));
     event(&mut world);
     trouble(&mut world);
     let seconds = [10, 11, 12, 300, 301, 330, 360, 361, 362, 363];

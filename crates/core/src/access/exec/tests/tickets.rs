@@ -10,7 +10,7 @@ use oz_api::{EmergencyConfig, EndReason, Phase, ReviewConfig, TicketConfig, cond
 use super::world::*;
 use crate::access::policy::{Judgement, TicketRule};
 use crate::controller::{Plan, Step};
-use crate::tickets::{Answer, Ask, CheckTerms, Said, WhenAway};
+use crate::tickets::{Answer, Ask, CheckTerms, FailurePolicy, Said};
 
 const EVERY: i64 = 60;
 /// The timeout of a ticket check, in seconds.
@@ -24,11 +24,11 @@ fn config(pattern: Option<&str>, check: Option<&str>) -> TicketConfig {
 }
 
 fn refused() -> Answer {
-    Answer::Refused("the server answers 200, and accept is false".into())
+    Answer::Refused("the server responded 200, and accept is false".into())
 }
 
 fn away() -> Answer {
-    Answer::Away("no answer within 3s".into())
+    Answer::Away("no response within 3s".into())
 }
 
 /// Returns a request of alice with a change ticket, in a cluster with a check for each failure policy.
@@ -36,14 +36,14 @@ fn asking(ticket: Option<&str>, wants: TicketConfig) -> World {
     let mut world = World::new();
     world.request.spec.ticket = ticket.map(ToOwned::to_owned);
     world.config().ticket = Some(wants);
-    let terms = |when_away| CheckTerms {
-        when_away,
-        every: SignedDuration::from_secs(EVERY),
+    let terms = |failure_policy| CheckTerms {
+        failure_policy,
+        interval: SignedDuration::from_secs(EVERY),
         timeout: SignedDuration::from_secs(TIMEOUT),
     };
     world.tickets.checks = Some(Arc::new(BTreeMap::from([
-        ("jira".to_owned(), terms(WhenAway::Refuse)),
-        ("lenient".to_owned(), terms(WhenAway::Allow)),
+        ("jira".to_owned(), terms(FailurePolicy::Fail)),
+        ("lenient".to_owned(), terms(FailurePolicy::Ignore)),
     ])));
     world.stamp("alice", &["devs"]);
     world
@@ -60,9 +60,9 @@ impl World {
         let since = before.and_then(|said| said.away_since);
         let away = matches!(answer, Answer::Away(_));
         let said = Said {
-            asked_at: at(second),
+            asked_at: timestamp(second),
             answer,
-            away_since: away.then(|| since.unwrap_or(at(second))),
+            away_since: away.then(|| since.unwrap_or(timestamp(second))),
         };
         self.tickets.said.insert(check.to_owned(), said);
     }
@@ -108,7 +108,7 @@ fn missing_or_invalid_ticket_denies_request_at_once() {
         (Some("anything"), config(None, None), None),
     ] {
         let mut world = asking(ticket, wants.clone());
-        let status = world.settle(at(1));
+        let status = world.settle(timestamp(1));
         match reason {
             None => {
                 assert_eq!(status.phase, Phase::Active, "{ticket:?} {wants:?}");
@@ -127,15 +127,15 @@ fn missing_or_invalid_ticket_denies_request_at_once() {
 #[test]
 fn a_request_waits_until_its_server_has_answered_and_asks_once() {
     let mut world = by("jira");
-    let plan = world.pass(at(1));
+    let plan = world.pass(timestamp(1));
     assert_eq!(asked(&plan), [("jira".into(), "INC-42".into(), true)]);
-    assert_eq!(plan.wake, Some(at(6)));
+    assert_eq!(plan.wake, Some(timestamp(6)));
     assert_eq!(world.status().phase, Phase::Pending);
-    assert_eq!(world.ticket_condition().1, "TicketAsked");
+    assert_eq!(world.ticket_condition().1, "TicketCheckPending");
     assert!(world.live.is_empty());
 
     world.said("jira", 1, Answer::Accepted);
-    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(2)).phase, Phase::Active);
     let (status, _, message) = world.ticket_condition();
     assert_eq!(
         (status.as_str(), message.as_str()),
@@ -143,7 +143,7 @@ fn a_request_waits_until_its_server_has_answered_and_asks_once() {
     );
     let record = world.records.last().unwrap();
     assert_eq!(record.details["ticketChecks"], "jira");
-    assert!(!record.details.contains_key("ticketUnanswered"));
+    assert!(!record.details.contains_key("ticketCheckUnavailable"));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn ticket_refusal_denies_despite_leniency_or_unavailable_check() {
     for check in ["jira", "lenient"] {
         let mut world = by(check);
         world.said(check, 1, refused());
-        assert_eq!(world.settle(at(1)).phase, Phase::Denied, "{check}");
+        assert_eq!(world.settle(timestamp(1)).phase, Phase::Denied, "{check}");
         assert_eq!(world.ticket_condition().1, "TicketRefused");
         assert_eq!(world.records.last().unwrap().reason, "TicketRefused");
         assert!(world.live.is_empty());
@@ -159,7 +159,7 @@ fn ticket_refusal_denies_despite_leniency_or_unavailable_check() {
     let mut both = judged(&["lenient"]);
     both.said("jira", 1, away());
     both.said("lenient", 1, refused());
-    assert_eq!(both.settle(at(1)).phase, Phase::Denied);
+    assert_eq!(both.settle(timestamp(1)).phase, Phase::Denied);
 }
 
 #[test]
@@ -168,15 +168,15 @@ fn an_answer_from_before_the_request_or_from_long_ago_is_none() {
     for answer in [Answer::Accepted, refused()] {
         world.tickets.said.clear();
         world.said("jira", -1, answer);
-        assert_eq!(asked(&world.pass(at(1))).len(), 1);
+        assert_eq!(asked(&world.pass(timestamp(1))).len(), 1);
         assert_eq!(world.status().phase, Phase::Pending);
     }
     // The validity of a response, to the nanosecond.
     world.said("jira", 1, Answer::Accepted);
-    let old = world.plan(at(1 + EVERY + TIMEOUT));
+    let old = world.plan(timestamp(1 + EVERY + TIMEOUT));
     assert_eq!(asked(&old).len(), 1);
     assert!(old.steps().all(|step| matches!(step, Step::Effect(_))));
-    let last = world.plan(at(1 + EVERY + TIMEOUT) - NANOSECOND);
+    let last = world.plan(timestamp(1 + EVERY + TIMEOUT) - NANOSECOND);
     assert!(last.steps().any(|step| matches!(step, Step::Apply(_))));
 }
 
@@ -185,40 +185,40 @@ fn an_answer_that_took_longer_than_the_interval_is_one() {
     let mut world = by("jira");
     let mut checks = BTreeMap::clone(world.tickets.checks.as_ref().unwrap());
     for terms in checks.values_mut() {
-        terms.every = SignedDuration::from_secs(1);
+        terms.interval = SignedDuration::from_secs(1);
         terms.timeout = SignedDuration::from_secs(10);
     }
     world.tickets.checks = Some(Arc::new(checks));
-    world.pass(at(1));
+    world.pass(timestamp(1));
     world.said("jira", 1, Answer::Accepted);
-    assert_eq!(world.settle(at(11)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(11)).phase, Phase::Active);
 }
 
 #[test]
 fn an_outage_holds_up_or_lets_pass_as_the_check_says() {
     let mut waits = by("jira");
     waits.said("jira", 1, away());
-    let plan = waits.pass(at(2));
+    let plan = waits.pass(timestamp(2));
     assert_eq!(asked(&plan), []);
     assert_eq!(waits.status().phase, Phase::Pending);
     let (_, reason, message) = waits.ticket_condition();
-    assert_eq!(reason, "TicketUnanswered");
-    assert!(message.contains("no answer within 3s"), "{message}");
+    assert_eq!(reason, "TicketCheckUnavailable");
+    assert!(message.contains("no response within 3s"), "{message}");
     // The server is asked again after a short pause.
-    assert_eq!(asked(&waits.plan(at(6) - NANOSECOND)), []);
-    assert_eq!(asked(&waits.plan(at(6))).len(), 1);
+    assert_eq!(asked(&waits.plan(timestamp(6) - NANOSECOND)), []);
+    assert_eq!(asked(&waits.plan(timestamp(6))).len(), 1);
     // The request does not wait longer than its duration in any outage.
     waits.said("jira", 299, away());
-    assert_eq!(waits.settle(at(300)).phase, Phase::Expired);
+    assert_eq!(waits.settle(timestamp(300)).phase, Phase::Expired);
 
     let mut passes = by("lenient");
-    assert_eq!(asked(&passes.pass(at(1))).len(), 1);
+    assert_eq!(asked(&passes.pass(timestamp(1))).len(), 1);
     assert_eq!(passes.status().phase, Phase::Pending);
     passes.said("lenient", 1, away());
-    assert_eq!(passes.settle(at(2)).phase, Phase::Active);
-    assert_eq!(passes.ticket_condition().1, "TicketUnanswered");
+    assert_eq!(passes.settle(timestamp(2)).phase, Phase::Active);
+    assert_eq!(passes.ticket_condition().1, "TicketCheckUnavailable");
     assert_eq!(
-        passes.records.last().unwrap().details["ticketUnanswered"],
+        passes.records.last().unwrap().details["ticketCheckUnavailable"],
         "lenient"
     );
 }
@@ -226,7 +226,7 @@ fn an_outage_holds_up_or_lets_pass_as_the_check_says() {
 #[test]
 fn unknown_ticket_check_does_not_permit_request() {
     let mut world = by("unknown");
-    let plan = world.pass(at(1));
+    let plan = world.pass(timestamp(1));
     assert_eq!(asked(&plan), []);
     assert_eq!(world.status().phase, Phase::Pending);
     assert_eq!(world.ticket_condition().1, "TicketCheckUnknown");
@@ -242,7 +242,7 @@ fn unknown_ticket_check_does_not_permit_request() {
 fn granted(check: &str) -> World {
     let mut world = by(check);
     world.said(check, 1, Answer::Accepted);
-    assert_eq!(world.settle(at(1)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(1)).phase, Phase::Active);
     world
 }
 
@@ -250,16 +250,19 @@ fn granted(check: &str) -> World {
 fn a_grant_asks_again_at_each_interval_and_ends_when_its_ticket_is_closed() {
     for check in ["jira", "lenient"] {
         let mut world = granted(check);
-        let early = world.plan(at(1 + EVERY) - NANOSECOND);
-        assert_eq!((asked(&early), early.wake), (vec![], Some(at(1 + EVERY))));
-        let due = world.plan(at(1 + EVERY));
+        let early = world.plan(timestamp(1 + EVERY) - NANOSECOND);
+        assert_eq!(
+            (asked(&early), early.wake),
+            (vec![], Some(timestamp(1 + EVERY)))
+        );
+        let due = world.plan(timestamp(1 + EVERY));
         assert_eq!(asked(&due), [(check.into(), "INC-42".into(), false)]);
-        assert_eq!(due.wake, Some(at(1 + 2 * EVERY)));
+        assert_eq!(due.wake, Some(timestamp(1 + 2 * EVERY)));
         world.said(check, 61, Answer::Accepted);
-        assert_eq!(world.settle(at(62)).phase, Phase::Active);
+        assert_eq!(world.settle(timestamp(62)).phase, Phase::Active);
 
         world.said(check, 121, refused());
-        let status = world.settle(at(122));
+        let status = world.settle(timestamp(122));
         assert_eq!(status.phase, Phase::Revoked, "{check}");
         assert_eq!(status.ending.unwrap().reason, EndReason::TicketClosed);
         assert!(world.live.is_empty());
@@ -274,7 +277,7 @@ fn a_grant_asks_again_at_each_interval_and_ends_when_its_ticket_is_closed() {
         );
         // A reopened change ticket does not restore the grant.
         world.said(check, 181, Answer::Accepted);
-        assert_eq!(world.settle(at(182)).phase, Phase::Revoked);
+        assert_eq!(world.settle(timestamp(182)).phase, Phase::Revoked);
     }
 }
 
@@ -282,16 +285,16 @@ fn a_grant_asks_again_at_each_interval_and_ends_when_its_ticket_is_closed() {
 fn an_outage_never_extends_a_grant_and_ends_it_only_where_it_may_and_lasts() {
     let mut strict = granted("jira");
     strict.said("jira", 61, away());
-    let gives_up = at(61 + 5 * EVERY);
+    let gives_up = timestamp(61 + 5 * EVERY);
     // The window ends earlier: the grant expires as if there were no check.
-    assert_eq!(strict.settle(at(300)).phase, Phase::Expired);
+    assert_eq!(strict.settle(timestamp(300)).phase, Phase::Expired);
 
     let long = |check| {
         let mut world = by(check);
         world.request.spec.duration = Some("1h".into());
         world.stamp("alice", &["devs"]);
         world.said(check, 1, Answer::Accepted);
-        world.settle(at(1));
+        world.settle(timestamp(1));
         world.said(check, 61, away());
         world.said(check, 121, away());
         world
@@ -304,11 +307,14 @@ fn an_outage_never_extends_a_grant_and_ends_it_only_where_it_may_and_lasts() {
     assert_eq!(back.settle(gives_up).phase, Phase::Active);
     let status = strict.settle(gives_up);
     assert_eq!(status.phase, Phase::Revoked);
-    assert_eq!(status.ending.unwrap().reason, EndReason::TicketUnanswered);
+    assert_eq!(
+        status.ending.unwrap().reason,
+        EndReason::TicketCheckUnavailable
+    );
 
     let mut lenient = long("lenient");
-    assert_eq!(lenient.settle(at(3_599)).phase, Phase::Active);
-    assert_eq!(lenient.settle(at(3_600)).phase, Phase::Expired);
+    assert_eq!(lenient.settle(timestamp(3_599)).phase, Phase::Active);
+    assert_eq!(lenient.settle(timestamp(3_600)).phase, Phase::Expired);
 }
 
 /// Returns a request with a judgement that requires these checks in addition to the template's check.
@@ -329,20 +335,20 @@ fn judged(checks: &[&str]) -> World {
 #[test]
 fn ticket_rules_of_access_policies_add_to_those_of_template() {
     let mut world = judged(&["lenient", "jira"]);
-    let names: Vec<String> = asked(&world.pass(at(1)))
+    let names: Vec<String> = asked(&world.pass(timestamp(1)))
         .into_iter()
         .map(|it| it.0)
         .collect();
     assert_eq!(names, ["jira", "lenient"]);
     world.said("jira", 1, Answer::Accepted);
-    assert_eq!(world.settle(at(2)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(2)).phase, Phase::Pending);
     world.said("lenient", 1, Answer::Accepted);
-    assert_eq!(world.settle(at(2)).phase, Phase::Active);
+    assert_eq!(world.settle(timestamp(2)).phase, Phase::Active);
 
     let mut other = judged(&["lenient"]);
     other.request.spec.ticket = Some("CHG-1".into());
     other.stamp("alice", &["devs"]);
-    assert_eq!(other.settle(at(1)).phase, Phase::Denied);
+    assert_eq!(other.settle(timestamp(1)).phase, Phase::Denied);
     let message = &other.records.last().unwrap().message;
     assert!(
         message.contains("AccessPolicy by-lenient requires a ticket"),
@@ -355,15 +361,15 @@ fn approvers_are_not_asked_about_rejected_ticket() {
     let mut world = by("jira");
     world.config().approval = Some(approval(&["bob"], None));
     world.said("jira", 1, refused());
-    assert_eq!(world.settle(at(1)).phase, Phase::Denied);
+    assert_eq!(world.settle(timestamp(1)).phase, Phase::Denied);
     assert_eq!(world.actions(), ["RequestDenied"]);
 
     let mut world = by("jira");
     world.config().approval = Some(approval(&["bob"], None));
-    world.pass(at(1));
+    world.pass(timestamp(1));
     assert_eq!(world.actions(), [""; 0]);
     world.said("jira", 1, Answer::Accepted);
-    world.settle(at(2));
+    world.settle(timestamp(2));
     assert_eq!(world.actions(), ["ApprovalRequested"]);
 }
 
@@ -376,7 +382,7 @@ fn emergency_requires_no_ticket_and_asks_no_check() {
             users: Vec::new(),
             max_duration: "1h".into(),
             review: ReviewConfig {
-                within: "24h".into(),
+                deadline: "24h".into(),
                 groups: vec!["leads".into()],
                 users: Vec::new(),
             },
@@ -385,10 +391,10 @@ fn emergency_requires_no_ticket_and_asks_no_check() {
         world.request.spec.emergency = Some(true);
         world.request.spec.reason = Some("it burns".into());
         world.stamp("alice", &["devs"]);
-        let plan = world.pass(at(1));
+        let plan = world.pass(timestamp(1));
         assert_eq!(asked(&plan), []);
-        assert_eq!(world.settle(at(1)).phase, Phase::Active);
+        assert_eq!(world.settle(timestamp(1)).phase, Phase::Active);
         world.said("jira", 2, refused());
-        assert_eq!(world.settle(at(3)).phase, Phase::Active);
+        assert_eq!(world.settle(timestamp(3)).phase, Phase::Active);
     }
 }

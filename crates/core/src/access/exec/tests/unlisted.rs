@@ -8,7 +8,7 @@ use crate::controller::{Controller, Live, Step};
 
 fn granted() -> World {
     let mut world = World::new();
-    world.settle(at(1));
+    world.settle(timestamp(1));
     world
 }
 
@@ -24,11 +24,11 @@ fn until_when_a_grant_lasts_is_known_from_its_role_its_binding_or_its_status() {
         let live = of_kind(&world, kind);
         assert_eq!(live.len(), 1, "{kind}");
         let lasts = |object| world.controller.lasts_until(object, &live);
-        assert_eq!(lasts(None), Some(at(300)), "{kind}");
-        assert_eq!(lasts(Some(&world.request)), Some(at(300)), "{kind}");
+        assert_eq!(lasts(None), Some(timestamp(300)), "{kind}");
+        assert_eq!(lasts(Some(&world.request)), Some(timestamp(300)), "{kind}");
     }
     let lasts = |object, live: &[Live]| world.controller.lasts_until(object, live);
-    assert_eq!(lasts(Some(&world.request), &[]), Some(at(300)));
+    assert_eq!(lasts(Some(&world.request), &[]), Some(timestamp(300)));
     assert_eq!(lasts(None, &[]), None);
 }
 
@@ -50,12 +50,16 @@ fn grant_expires_although_role_or_binding_is_unknown() {
     for known in ["Role", "RoleBinding", "neither"] {
         let mut world = granted();
         world.live = of_kind(&world, known);
-        let plan = world.plan(at(300));
+        let plan = world.plan(timestamp(300));
         let drift = |step: &Step| matches!(step, Step::Record(record) if record.action == Action::DriftDetected);
         assert!(!plan.steps().any(drift), "{known}: {plan:?}");
         // The plan looks for the unknown objects.
         let looks = |step: &Step| matches!(step, Step::Look(_));
         assert!(plan.steps().any(looks), "{known}: {plan:?}");
-        assert_eq!(world.settle(at(300)).phase, Phase::Expired, "{known}");
+        assert_eq!(
+            world.settle(timestamp(300)).phase,
+            Phase::Expired,
+            "{known}"
+        );
     }
 }

@@ -31,14 +31,14 @@ fn sealed_by_hmac() -> World {
 #[test]
 fn grant_with_a_seal_by_hmac_is_revoked() {
     let mut world = sealed_by_hmac();
-    let status = world.settle(at(60));
+    let status = world.settle(timestamp(60));
     assert_eq!(status.phase, Phase::Revoked);
     assert_eq!(world.live, []);
     assert_eq!(world.actions(), ["AccessRevoked"]);
     let record = world.records.first().unwrap();
     assert_eq!(
         (record.reason.as_str(), record.until),
-        ("SealRetired", Some(at(300)))
+        ("SealRetired", Some(timestamp(300)))
     );
     let valid = conditions::find(&status.conditions, conditions::ACCESS_STILL_VALID).unwrap();
     assert_eq!(valid.reason, "SealRetired");
@@ -84,7 +84,7 @@ fn left_by_the_original() -> World {
 #[test]
 fn access_of_original_oz_is_deleted_before_request_is_denied() {
     let mut world = left_by_the_original();
-    let plan = world.plan(at(60));
+    let plan = world.plan(timestamp(60));
     let steps = plan.stages.iter().flatten().map(|step| match step {
         Step::Delete(target) => target.uid.clone().unwrap(),
         Step::Record(record) => record.action.to_string(),
@@ -93,9 +93,9 @@ fn access_of_original_oz_is_deleted_before_request_is_denied() {
     let steps: Vec<String> = steps.collect();
     assert_eq!(steps, ["binding", "role", "RequestDenied"]);
     world.writes_left = 0;
-    assert_eq!(world.settle(at(60)).phase, Phase::Pending);
+    assert_eq!(world.settle(timestamp(60)).phase, Phase::Pending);
     world.writes_left = usize::MAX;
-    let status = world.settle(at(61));
+    let status = world.settle(timestamp(61));
     assert_eq!(
         (status.phase, status.ready, status.access_message),
         (Phase::Denied, false, None)
@@ -109,8 +109,8 @@ fn access_of_original_oz_is_deleted_before_request_is_denied() {
 fn unreadable_access_of_original_oz_is_not_treated_as_gone() {
     let mut world = left_by_the_original();
     world.left = Some(Err(Failure::transient("Timeout", "no answer")));
-    assert!(is_transient(&world.plan(at(60))));
-    assert_eq!(world.settle(at(60)).phase, Phase::Pending);
+    assert!(is_transient(&world.plan(timestamp(60))));
+    assert_eq!(world.settle(timestamp(60)).phase, Phase::Pending);
     assert!(world.records.is_empty());
 }
 
@@ -120,7 +120,7 @@ fn predecessor_is_searched_only_for_request_without_stamp() {
     let looked = |world: &World| {
         let mut facts = world.facts();
         facts.predecessor = None;
-        let question = world.asks(at(60), &facts);
+        let question = world.asks(timestamp(60), &facts);
         question.is_some_and(|question| matches!(question, Question::Predecessor))
     };
     assert!(!looked(&world));
@@ -128,6 +128,6 @@ fn predecessor_is_searched_only_for_request_without_stamp() {
     assert!(!looked(&world));
     let mut world = left_by_the_original();
     assert!(looked(&world));
-    world.settle(at(60));
+    world.settle(timestamp(60));
     assert!(!looked(&world));
 }

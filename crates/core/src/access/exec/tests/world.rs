@@ -11,7 +11,7 @@ use oz_api::{
 use super::super::*;
 use crate::access::kind::KeepFinished;
 use crate::access::testing::{self, InMemory};
-pub(super) use crate::access::testing::{NANOSECOND, applies, at, is_transient, keys};
+pub(super) use crate::access::testing::{NANOSECOND, applies, is_transient, keys, timestamp};
 
 pub(super) type World = testing::World<ExecAccess>;
 /// A change of the cluster.
@@ -111,7 +111,7 @@ impl World {
     }
 
     pub(super) fn asking(spec: ExecAccessRequestSpec) -> Self {
-        Self::of(
+        Self::from_parts(
             ExecAccess {
                 keys: keys(),
                 keep_finished: KeepFinished::all(SignedDuration::from_hours(1)),

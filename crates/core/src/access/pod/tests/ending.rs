@@ -27,8 +27,12 @@ fn deleted(plan: &Plan) -> Vec<&str> {
 #[test]
 fn access_and_pod_end_at_the_agreed_instant_and_not_a_nanosecond_before() {
     let world = World::ready();
-    assert!(world.plan(at(300) - NANOSECOND).stages.is_empty());
-    for late in [at(300), at(300) + NANOSECOND, at(100_000)] {
+    assert!(world.plan(timestamp(300) - NANOSECOND).stages.is_empty());
+    for late in [
+        timestamp(300),
+        timestamp(300) + NANOSECOND,
+        timestamp(100_000),
+    ] {
         let plan = world.plan(late);
         assert_eq!(plan.stages[0].len(), 2);
         assert_eq!(deleted(&plan), ["RoleBinding", "Pod"]);
@@ -46,13 +50,13 @@ fn a_lock_ends_access_and_pod_also_before_that_is_ready() {
         unreadable: 0,
     };
     let mut starting = World::new();
-    starting.pass(at(1));
+    starting.pass(timestamp(1));
     for mut world in [World::ready(), starting] {
         assert!(world.kinds().contains(&"Pod"));
         world.locks = locks.clone();
-        world.settle(at(2));
+        world.settle(timestamp(2));
         world.remove("Pod");
-        assert_eq!(world.settle(at(3)).phase, Phase::Revoked);
+        assert_eq!(world.settle(timestamp(3)).phase, Phase::Revoked);
         assert!(world.live.is_empty());
         assert_eq!(world.condition(conditions::ACCESS_STILL_VALID).1, "Locked");
     }
@@ -61,7 +65,7 @@ fn a_lock_ends_access_and_pod_also_before_that_is_ready() {
 #[test]
 fn a_request_is_over_only_when_its_containers_were_seen_to_have_ended() {
     let mut world = World::ready();
-    let status = world.settle(at(300));
+    let status = world.settle(timestamp(300));
     assert_eq!((status.phase, status.ready), (Phase::Active, false));
     assert_eq!(world.kinds(), ["Role", "Pod"]);
     assert_eq!(world.condition(conditions::ACCESS_STILL_VALID).1, "Timeout");
@@ -71,12 +75,12 @@ fn a_request_is_over_only_when_its_containers_were_seen_to_have_ended() {
     );
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
     // The containers still run: the pod is checked again later, and is not changed.
-    let plan = world.pass(at(301));
+    let plan = world.pass(timestamp(301));
     let looks = |step: &Step| matches!(step, Step::Look(_));
-    assert!(plan.steps().all(looks) && plan.wake > Some(at(301)));
+    assert!(plan.steps().all(looks) && plan.wake > Some(timestamp(301)));
 
     world.remove("Pod");
-    assert_eq!(world.settle(at(302)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(302)).phase, Phase::Expired);
     assert!(world.live.is_empty());
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
     for type_ in [
@@ -91,7 +95,7 @@ fn a_request_is_over_only_when_its_containers_were_seen_to_have_ended() {
 #[test]
 fn containers_that_are_reported_terminated_are_enough() {
     let mut world = World::ready();
-    world.settle(at(300));
+    world.settle(timestamp(300));
     world.becomes(json!({
         "phase": "Failed",
         "containerStatuses": [{
@@ -99,19 +103,23 @@ fn containers_that_are_reported_terminated_are_enough() {
             "state": {"terminated": {"exitCode": 137}},
         }],
     }));
-    assert_eq!(world.settle(at(302)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(302)).phase, Phase::Expired);
 }
 
 #[test]
 fn a_record_that_cannot_be_written_keeps_neither_access_nor_pod() {
     let mut world = World::ready();
     world.records_fail = true;
-    world.settle(at(300));
+    world.settle(timestamp(300));
     assert_eq!(world.kinds(), ["Role", "Pod"]);
     world.remove("Pod");
-    assert_eq!(world.settle(at(301)).phase, Phase::Active, "not on record");
+    assert_eq!(
+        world.settle(timestamp(301)).phase,
+        Phase::Active,
+        "not on record"
+    );
     world.records_fail = false;
-    assert_eq!(world.settle(at(302)).phase, Phase::Expired);
+    assert_eq!(world.settle(timestamp(302)).phase, Phase::Expired);
     assert_eq!(world.actions(), ["AccessGranted", "AccessExpired"]);
 }
 
@@ -119,10 +127,10 @@ fn a_record_that_cannot_be_written_keeps_neither_access_nor_pod() {
 fn pod_deletion_with_long_grace_period_is_shortened() {
     let mut world = World::ready();
     world.edit("Pod", |pod| {
-        pod.metadata.deletion_timestamp = Some(Time(at(3000)));
+        pod.metadata.deletion_timestamp = Some(Time(timestamp(3000)));
         pod.metadata.deletion_grace_period_seconds = Some(2990);
     });
-    let plan = world.plan(at(10));
+    let plan = world.plan(timestamp(10));
     assert_eq!(deleted(&plan), ["RoleBinding", "Pod"]);
 }
 
@@ -156,7 +164,7 @@ fn meddling_revokes_and_the_reason_stays_until_the_pod_has_ended() {
     for (what, change) in cases {
         let mut world = World::ready();
         change(&mut world);
-        world.settle(at(10));
+        world.settle(timestamp(10));
         assert!(
             world
                 .kinds()
@@ -167,7 +175,7 @@ fn meddling_revokes_and_the_reason_stays_until_the_pod_has_ended() {
         if world.kinds().contains(&"Pod") {
             world.remove("Pod");
         }
-        let status = world.settle(at(11));
+        let status = world.settle(timestamp(11));
         assert_eq!(
             (status.phase, world.live.len()),
             (Phase::Revoked, 0),
@@ -187,7 +195,7 @@ fn garbage_collection_after_request_deletion_is_not_drift() {
         world.remove(kind);
         let mut facts = world.facts();
         facts.is_deleted = None;
-        let question = world.asks(at(10), &facts);
+        let question = world.asks(timestamp(10), &facts);
         assert!(matches!(question, Some(Question::Deletion)), "{kind}");
         facts.is_deleted = Some(true);
         let (controller, request, live) = (&world.controller, &world.request, &world.live);
@@ -195,7 +203,7 @@ fn garbage_collection_after_request_deletion_is_not_drift() {
             let verdict = controller.decide(now, request, &facts, live);
             verdict.decided().unwrap()
         };
-        let decision = decide(at(10));
+        let decision = decide(timestamp(10));
         let plan = &decision.plan;
         assert!(plan.stages.is_empty(), "{kind}: {:?}", plan.stages);
         let outcome = Outcome {
@@ -203,17 +211,17 @@ fn garbage_collection_after_request_deletion_is_not_drift() {
             failure: plan.obstacle.clone(),
             answers: Answers::default(),
         };
-        let status = controller.status(at(10), request, &decision, &outcome);
+        let status = controller.status(timestamp(10), request, &decision, &outcome);
         assert_eq!(status, world.status(), "{kind}");
         // The expiry applies regardless of the state of the request.
-        assert!(!deleted(&decide(at(300)).plan).is_empty(), "{kind}");
+        assert!(!deleted(&decide(timestamp(300)).plan).is_empty(), "{kind}");
         facts.is_deleted = None;
-        assert!(world.asks(at(300), &facts).is_none(), "{kind}");
+        assert!(world.asks(timestamp(300), &facts).is_none(), "{kind}");
     }
     let ready = World::ready();
     let mut facts = ready.facts();
     facts.is_deleted = None;
-    assert!(ready.asks(at(10), &facts).is_none());
+    assert!(ready.asks(timestamp(10), &facts).is_none());
 }
 
 #[test]
@@ -221,7 +229,7 @@ fn a_changed_network_policy_revokes() {
     let network = template(json!({"network": {"egress": "None"}}));
     for remove in [true, false] {
         let mut world = World::by(network.clone());
-        world.settle(at(1));
+        world.settle(timestamp(1));
         if remove {
             world.remove("NetworkPolicy");
         } else {
@@ -229,9 +237,9 @@ fn a_changed_network_policy_revokes() {
                 policy.data["spec"]["egress"] = json!([{}]);
             });
         }
-        world.settle(at(2));
+        world.settle(timestamp(2));
         world.remove("Pod");
-        assert_eq!(world.settle(at(3)).phase, Phase::Revoked);
+        assert_eq!(world.settle(timestamp(3)).phase, Phase::Revoked);
         assert!(world.live.is_empty());
     }
 }
@@ -247,16 +255,16 @@ fn labels_and_annotations_of_others_are_not_meddling() {
             .insert("team".into(), "blue".into());
         pod.data["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
     });
-    assert!(world.plan(at(10)).stages.is_empty());
+    assert!(world.plan(timestamp(10)).stages.is_empty());
 }
 
 #[test]
 fn deleting_a_request_revokes() {
     let mut world = World::ready();
-    world.request.metadata.deletion_timestamp = Some(Time(at(10)));
-    world.settle(at(10));
+    world.request.metadata.deletion_timestamp = Some(Time(timestamp(10)));
+    world.settle(timestamp(10));
     world.remove("Pod");
-    assert_eq!(world.settle(at(11)).phase, Phase::Revoked);
+    assert_eq!(world.settle(timestamp(11)).phase, Phase::Revoked);
     assert_eq!(world.condition(conditions::ACCESS_STILL_VALID).1, "Deleted");
     assert_eq!(world.actions(), ["AccessGranted", "AccessRevoked"]);
 }
@@ -264,7 +272,7 @@ fn deleting_a_request_revokes() {
 #[test]
 fn pod_and_role_of_deleted_request_are_removed_and_recorded() {
     let mut world = World::ready();
-    let plan = world.controller.orphaned(at(10), None, &world.live);
+    let plan = world.controller.orphaned(timestamp(10), None, &world.live);
     assert_eq!(deleted(&plan), ["RoleBinding", "Pod", "Role"]);
     assert!(matches!(
         &plan.stages[2][..],
@@ -273,7 +281,7 @@ fn pod_and_role_of_deleted_request_are_removed_and_recorded() {
                 && Sessions::try_from(effect).unwrap().with_pod
     ));
     world.carry_out(&plan);
-    let plan = world.controller.orphaned(at(10), None, &world.live);
+    let plan = world.controller.orphaned(timestamp(10), None, &world.live);
     assert!(plan.steps().all(|step| matches!(step, Step::Look(_))));
 }
 
@@ -290,12 +298,12 @@ fn a_changed_template_ends_its_grants_only_if_it_said_so() {
             config.max_duration = change.into();
         };
         set(&mut world, "24h");
-        world.settle(at(1));
+        world.settle(timestamp(1));
         set(&mut world, "2h");
-        world.settle(at(2));
+        world.settle(timestamp(2));
         if phase == Phase::Revoked {
             world.remove("Pod");
-            world.settle(at(3));
+            world.settle(timestamp(3));
             assert_eq!(
                 world.condition(conditions::ACCESS_STILL_VALID).1,
                 "TemplateChanged"
@@ -315,16 +323,16 @@ fn the_deadline_of_a_pod_that_starts_late_is_lowered_once() {
         (299, Some(1)),
     ] {
         let mut world = World::new();
-        world.settle(at(1));
+        world.settle(timestamp(1));
         world.controller.ready_timeout = jiff::SignedDuration::from_hours(1);
-        world.start(at(started));
-        world.settle(at(started));
+        world.start(timestamp(started));
+        world.settle(timestamp(started));
         let deadline = world.pod().data["spec"]["activeDeadlineSeconds"].as_i64();
         assert_eq!(
             deadline,
             Some(lowered.unwrap_or(296)),
             "started at {started}"
         );
-        assert!(world.plan(at(started)).stages.is_empty());
+        assert!(world.plan(timestamp(started)).stages.is_empty());
     }
 }

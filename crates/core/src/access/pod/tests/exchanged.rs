@@ -5,23 +5,23 @@ use serde_json::json;
 
 use super::world::*;
 use crate::access::kind::PodMade;
-use crate::access::testing::at;
+use crate::access::testing::timestamp;
 use crate::controller::{Controller, Outcome, Step};
 
 /// Returns a cluster in which only the pod exists.
 fn made() -> World {
     let mut world = World::new();
     world.writes_left = 1;
-    world.pass(at(1));
+    world.pass(timestamp(1));
     assert_eq!(world.kinds(), ["Pod"]);
     world.writes_left = usize::MAX;
-    world.made = PodMade::of(&world.live[0]);
+    world.made = PodMade::from_live(&world.live[0]);
     world
 }
 
 fn grants(world: &World) -> bool {
     let role = |step: &Step| matches!(step, Step::Apply(child) if child.resource.kind == "Role");
-    world.plan(at(2)).steps().any(role)
+    world.plan(timestamp(2)).steps().any(role)
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn only_the_very_pod_that_was_made_gets_a_role() {
     });
     for mut world in [exchanged, changed, larger] {
         assert!(!grants(&world));
-        world.settle(at(2));
+        world.settle(timestamp(2));
         assert_eq!(world.actions(), ["DriftDetected", "AccessRevoked"]);
         assert_eq!(world.kinds(), ["Pod"], "on its way out");
         world.remove("Pod");
-        assert_eq!(world.settle(at(3)).phase, Phase::Revoked);
+        assert_eq!(world.settle(timestamp(3)).phase, Phase::Revoked);
         assert_eq!(world.kinds(), [""; 0]);
     }
 }
@@ -56,7 +56,7 @@ fn exchanged_pod_that_vanishes_at_once_is_not_recreated() {
         pod.metadata.uid = Some("another".to_owned());
         pod.metadata.finalizers = None;
     });
-    let decision = world.decide(at(2)).unwrap();
+    let decision = world.decide(timestamp(2)).unwrap();
     let plan = &decision.plan;
     world.carry_out(plan);
     world.live.clear();
@@ -65,7 +65,9 @@ fn exchanged_pod_that_vanishes_at_once_is_not_recreated() {
         ..Outcome::default()
     };
     let request = &world.request;
-    let status = world.controller.status(at(2), request, &decision, &outcome);
+    let status = world
+        .controller
+        .status(timestamp(2), request, &decision, &outcome);
     assert_eq!(status.phase, Phase::Revoked);
 }
 

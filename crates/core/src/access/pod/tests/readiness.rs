@@ -47,9 +47,9 @@ fn the_reason_that_a_person_needs_is_in_the_condition() {
         ),
     ] {
         let mut world = World::new();
-        world.settle(at(1));
+        world.settle(timestamp(1));
         world.becomes(status);
-        let status = world.settle(at(2));
+        let status = world.settle(timestamp(2));
         assert_eq!((status.phase, status.ready), (Phase::Starting, false));
         let (status, reason, message) = world.condition(ACCESS_RESOURCES_READY);
         assert_eq!((status.as_str(), reason.as_str()), ("False", "NotYetReady"));
@@ -60,13 +60,13 @@ fn the_reason_that_a_person_needs_is_in_the_condition() {
 #[test]
 fn a_pod_that_is_not_ready_in_time_fails_and_is_cleaned_up() {
     let mut world = World::new();
-    world.settle(at(1));
-    assert_eq!(world.plan(at(2)).wake, Some(at(61)));
-    assert!(world.plan(at(61) - NANOSECOND).stages.is_empty());
-    world.settle(at(61));
+    world.settle(timestamp(1));
+    assert_eq!(world.plan(timestamp(2)).wake, Some(timestamp(61)));
+    assert!(world.plan(timestamp(61) - NANOSECOND).stages.is_empty());
+    world.settle(timestamp(61));
     assert_eq!(world.kinds(), ["Role", "Pod"]);
     world.remove("Pod");
-    let status = world.settle(at(62));
+    let status = world.settle(timestamp(62));
     assert_eq!((status.phase, status.ready), (Phase::Failed, false));
     assert!(world.live.is_empty());
     let (_, reason, message) = world.condition(conditions::ACCESS_STILL_VALID);
@@ -84,11 +84,11 @@ fn a_pod_that_was_ready_once_is_kept_until_its_end() {
     world.becomes(
         json!({"phase": "Running", "containerStatuses": container(json!({"running": {}}))}),
     );
-    let status = world.settle(at(100));
+    let status = world.settle(timestamp(100));
     assert_eq!((status.phase, status.ready), (Phase::Active, false));
     assert_eq!(world.condition(ACCESS_RESOURCES_READY).1, "NoLongerReady");
-    world.start(at(1));
-    assert!(world.settle(at(101)).ready);
+    world.start(timestamp(1));
+    assert!(world.settle(timestamp(101)).ready);
 }
 
 #[test]
@@ -99,19 +99,19 @@ fn a_pod_that_ended_is_reported() {
     });
     let mut used = World::ready();
     used.becomes(over.clone());
-    assert!(!used.settle(at(100)).ready);
+    assert!(!used.settle(timestamp(100)).ready);
     let told = used.condition(ACCESS_RESOURCES_READY).2;
     assert_eq!(
         told,
         "the pod has ended: Failed: container app: Error (exit code 1)"
     );
-    assert_eq!(used.settle(at(300)).phase, Phase::Expired);
+    assert_eq!(used.settle(timestamp(300)).phase, Phase::Expired);
 
     let mut never = World::new();
-    never.settle(at(1));
+    never.settle(timestamp(1));
     never.becomes(over);
     assert_eq!(
-        never.settle(at(2)).phase,
+        never.settle(timestamp(2)).phase,
         Phase::Failed,
         "it cannot get ready any more"
     );

@@ -11,10 +11,10 @@ type Change = fn(&mut World);
 
 const EVENTS: [(&str, Change); 11] = [
     ("nothing", |_| {}),
-    ("ready", |world| world.start(at(10))),
+    ("ready", |world| world.start(timestamp(10))),
     ("ready, and not any more", |world| {
-        world.start(at(10));
-        world.pass(at(10));
+        world.start(timestamp(10));
+        world.pass(timestamp(10));
         world.becomes(json!({"phase": "Running"}));
     }),
     ("the pod ended", |world| {
@@ -36,7 +36,7 @@ const EVENTS: [(&str, Change); 11] = [
         });
     }),
     ("the request was deleted", |world| {
-        world.request.metadata.deletion_timestamp = Some(Time(at(10)));
+        world.request.metadata.deletion_timestamp = Some(Time(timestamp(10)));
     }),
     ("another template", |world| {
         let template = world.template.as_mut().unwrap();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::super::*;
 use crate::access::kind::KeepFinished;
 use crate::access::testing::{self, InMemory};
-pub(super) use crate::access::testing::{NANOSECOND, at, keys};
+pub(super) use crate::access::testing::{NANOSECOND, keys, timestamp};
 
 pub(super) type World = testing::World<PodAccess>;
 pub(super) const NAME: &str = "mine-0a1b2c3d";
@@ -31,7 +31,7 @@ impl InMemory for PodAccess {
 
     fn vanish(mut live: Live) -> Option<Live> {
         (live.resource.kind == "Pod").then(|| {
-            live.object.metadata.deletion_timestamp = Some(Time(at(300)));
+            live.object.metadata.deletion_timestamp = Some(Time(timestamp(300)));
             live.object.metadata.deletion_grace_period_seconds = Some(1);
             live
         })
@@ -83,7 +83,7 @@ impl World {
             duration: Some("5m".into()),
             ..PodAccessRequestSpec::default()
         };
-        Self::of(
+        Self::from_parts(
             PodAccess {
                 keys: keys(),
                 keep_finished: KeepFinished::all(SignedDuration::from_hours(1)),
@@ -102,9 +102,9 @@ impl World {
     /// Creates a grant with a Ready pod.
     pub(super) fn ready() -> Self {
         let mut world = Self::new();
-        world.settle(at(1));
-        world.start(at(1));
-        world.settle(at(2));
+        world.settle(timestamp(1));
+        world.start(timestamp(1));
+        world.settle(timestamp(2));
         world
     }
 

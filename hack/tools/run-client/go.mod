@@ -1,0 +1,3 @@
+module oz/hack/tools/run-client
+
+go 1.26.0

@@ -84,7 +84,10 @@ fn manifest(url: &str, homepage: &str, archives: &[(&str, &str, String)]) -> Val
             "shortDescription": "Request time-limited access to pods",
             "description": "Asks oz for access to a pod, opens the shell when it is granted, and gives \
                             the access back when the shell closes.\n",
-            "caveats": "oz must be installed in the cluster; `kubectl oz doctor` checks that.\n",
+            // krew links no second name for a program.
+            "caveats": "oz must be installed in the cluster; `kubectl oz doctor` checks that.\n\
+                        For completion of `kubectl oz` by kubectl 1.26 or later:\n  \
+                        ln -s kubectl-oz \"${KREW_ROOT:-$HOME/.krew}/bin/kubectl_complete-oz\"\n",
             "platforms": platforms,
         },
     })
@@ -113,5 +116,8 @@ mod tests {
         assert_eq!(platform["selector"]["matchLabels"]["arch"], "arm64");
         assert_eq!(platform["sha256"].as_str().map(str::len), Some(64));
         assert_eq!(manifest["spec"]["version"], "v0.1.0");
+        let caveats = manifest["spec"]["caveats"].as_str().unwrap();
+        let link = "\n  ln -s kubectl-oz \"${KREW_ROOT:-$HOME/.krew}/bin/kubectl_complete-oz\"\n";
+        assert!(caveats.ends_with(link), "{caveats}");
     }
 }

@@ -92,6 +92,8 @@ pub mod message {
     pub const EXPIRED: &str = "Access expired";
     /// [`ACCESS_RESOURCES_READY`](super::ACCESS_RESOURCES_READY) is True.
     pub const READY: &str = "Ready";
+    /// [`ACCESS_RESOURCES_READY`](super::ACCESS_RESOURCES_READY) is True for a pod that is not, after the pod's name.
+    pub const POD_NOT_READY: &str = "was Running, but not Ready, when it was chosen";
 }
 
 /// The status of a condition.

@@ -299,8 +299,11 @@ fn default_children() -> u32 {
     50
 }
 
+/// The maximum number of children that a changed Rego policy may delete, if a composite sets none.
+pub const DEFAULT_DELETIONS: u32 = 10;
+
 fn default_deletions() -> u32 {
-    10
+    DEFAULT_DELETIONS
 }
 
 fn default_package() -> String {

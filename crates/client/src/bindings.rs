@@ -144,7 +144,7 @@ impl Ask<'_> {
 /// The transient bindings of one kind in a cluster.
 pub struct Bindings<'a, K> {
     cluster: &'a Cluster,
-    api: Api<K>,
+    scope: fn(&Cluster) -> Api<K>,
 }
 
 /// The effect of a transient binding.
@@ -160,8 +160,8 @@ impl<'a> Bindings<'a, TransientRoleBinding> {
     /// Returns those in the chosen namespace.
     #[must_use]
     pub fn in_namespace(cluster: &'a Cluster) -> Self {
-        let api = cluster.api();
-        Self { cluster, api }
+        let scope = Cluster::api;
+        Self { cluster, scope }
     }
 }
 
@@ -169,12 +169,16 @@ impl<'a> Bindings<'a, TransientClusterRoleBinding> {
     /// Returns those for the whole cluster.
     #[must_use]
     pub fn cluster_wide(cluster: &'a Cluster) -> Self {
-        let api = Api::all(cluster.client.clone());
-        Self { cluster, api }
+        let scope = |cluster: &Cluster| Api::all(cluster.client.clone());
+        Self { cluster, scope }
     }
 }
 
 impl<K: Kind> Bindings<'_, K> {
+    fn api(&self) -> Api<K> {
+        (self.scope)(self.cluster)
+    }
+
     /// Creates the object that [`Ask::object`] returns, and returns its name.
     ///
     /// # Errors
@@ -182,7 +186,8 @@ impl<K: Kind> Bindings<'_, K> {
     pub async fn create(&self, object: Value) -> Result<String> {
         let object: K = serde_json::from_value(object).map_err(BindError::Content)?;
         let parameters = PostParams::default();
-        let created = self.cluster.answer(self.api.create(&parameters, &object));
+        let api = self.api();
+        let created = self.cluster.answer(api.create(&parameters, &object));
         Ok(created.await?.name_any())
     }
 
@@ -201,7 +206,7 @@ impl<K: Kind> Bindings<'_, K> {
         let mut retry = Retry::default();
         let looking = async {
             loop {
-                match self.cluster.answer(self.api.get(name)).await {
+                match self.cluster.answer(self.api().get(name)).await {
                     Err(failure) => {
                         retry.with(failure).await?;
                         seen(None);
@@ -232,15 +237,22 @@ impl<K: Kind> Bindings<'_, K> {
         })
     }
 
-    /// Deletes an object. Success includes an object that does not exist any more.
+    /// Deletes an object, also if a connection to the API server is lost meanwhile. Success includes an object that
+    /// does not exist any more.
     ///
     /// # Errors
-    /// The API server refuses.
+    /// The API server refuses, or does not respond.
     pub async fn delete(&self, name: &str) -> Result<()> {
-        match self.api.delete(name, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            answer => answer.map(drop).map_err(Failure::from),
-        }
+        let delete = async |cluster: &Cluster| {
+            let api = (self.scope)(cluster);
+            match api.delete(name, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                answer => answer.map(drop).map_err(Failure::from),
+            }
+        };
+        let failed = || format!("failed to revoke {}", Self::resource(name));
+        let deleted = self.cluster.persist(delete).await;
+        deleted.map_err(|failure| failure.during(&failed()))
     }
 
     /// Returns a name as kubectl writes it.

@@ -1,6 +1,7 @@
 //! A cluster, as one user sees it.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,13 +13,20 @@ use kube::{Api, Client, Config, Resource};
 use oz_core::gate;
 use oz_core::kinds::{Entry, Kind};
 use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout};
 use tower::BoxError;
 
 use crate::failure::{Failure, Result};
+use crate::request::Retry;
 use crate::{names, tls};
 
 /// The number of objects in one page.
 const PAGE: u32 = 500;
+
+/// The time for which [`Cluster::persist`] repeats a request.
+const GRACE: Duration = Duration::from_secs(9);
+/// The time for a response after which [`Cluster::persist`] opens another connection.
+const ATTEMPT: Duration = Duration::from_secs(3);
 
 /// A cluster, as one user sees it, in one namespace.
 #[derive(Clone)]
@@ -29,6 +37,7 @@ pub struct Cluster {
     pub namespace: String,
     /// The URL of the API server.
     pub url: String,
+    config: Arc<Config>,
     request_timeout: Option<Duration>,
 }
 
@@ -50,6 +59,19 @@ fn behind(prefix: &str, asked: http::Request<Body>) -> Result<http::Request<Body
     Ok(http::Request::from_parts(parts, body))
 }
 
+/// Creates a client; an error names the credential plugin that failed.
+fn client(config: Config) -> Result<Client> {
+    let plugin = config.auth_info.exec.as_ref();
+    let plugin = plugin.and_then(|plugin| plugin.command.clone());
+    tls::client(config).map_err(|error| match (error, plugin) {
+        (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(plugin)) => Failure::new(
+            format!("failed to run the credential plugin {plugin}: {error}"),
+        )
+        .next("install it, or correct the user of your kubeconfig"),
+        (error, _) => error.into(),
+    })
+}
+
 impl Cluster {
     /// Creates a client from this configuration, for `namespace`. `request_timeout` limits the time for a response.
     ///
@@ -57,23 +79,48 @@ impl Cluster {
     /// The namespace is not a valid name, or no client can be created from the configuration.
     pub fn new(config: Config, namespace: &str, request_timeout: Option<Duration>) -> Result<Self> {
         names::checked(namespace)?;
-        let url = config.cluster_url.to_string();
-        let plugin = config.auth_info.exec.as_ref();
-        let plugin = plugin.and_then(|plugin| plugin.command.clone());
-        let client = tls::client(config).map_err(|error| match (error, plugin) {
-            // The error does not name the command that failed.
-            (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(plugin)) => Failure::new(
-                format!("failed to run the credential plugin {plugin}: {error}"),
-            )
-            .next("install it, or correct the user of your kubeconfig"),
-            (error, _) => error.into(),
-        })?;
         Ok(Self {
-            client,
+            client: client(config.clone())?,
             namespace: namespace.to_owned(),
-            url,
+            url: config.cluster_url.to_string(),
+            config: Arc::new(config),
             request_timeout,
         })
+    }
+
+    /// Sends a request that must not be lost, such as the one that ends access. Repeats it for some seconds while it
+    /// fails transiently, each time on a new connection: the pool's may lead to a server that is gone.
+    ///
+    /// # Errors
+    /// The last failure.
+    pub async fn persist<T>(&self, request: impl AsyncFnMut(&Self) -> Result<T>) -> Result<T> {
+        self.persist_with(ATTEMPT, request).await
+    }
+
+    async fn persist_with<T>(
+        &self,
+        attempt: Duration,
+        mut request: impl AsyncFnMut(&Self) -> Result<T>,
+    ) -> Result<T> {
+        let deadline = Instant::now() + GRACE;
+        let mut cluster = self.clone();
+        let mut retry = Retry::default();
+        loop {
+            let response = timeout(attempt, request(&cluster)).await;
+            let failure = match response {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(failure)) => failure,
+                Err(_) => {
+                    let message = format!("the API server did not respond within {attempt:?}");
+                    Failure::new(message).passing()
+                }
+            };
+            if Instant::now() >= deadline {
+                return Err(failure);
+            }
+            retry.with(failure).await?;
+            cluster.client = client((*self.config).clone())?;
+        }
     }
 
     /// Returns the same cluster through the gate of a request: it reaches the pod of the request, and no other object.
@@ -196,5 +243,74 @@ impl Cluster {
                     .passing(),
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use oz_api::ExecAccessRequest;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::request;
+
+    const NO_RESPONSE: Duration = Duration::from_millis(300);
+
+    /// Serves this response on all connections but the first, which gets none.
+    async fn server(response: &'static str) -> Cluster {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let mut silent = None;
+            while let Ok((mut stream, _)) = listener.accept().await {
+                if silent.is_none() {
+                    silent = Some(stream);
+                    continue;
+                }
+                tokio::spawn(async move {
+                    let _ = stream.read(&mut [0; 4096]).await;
+                    let _ = stream.write_all(response.as_bytes()).await;
+                });
+            }
+        });
+        Cluster::new(Config::new(url.parse().unwrap()), "shop", None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn release_after_silent_connection_uses_another_connection() {
+        for status in ["200 OK", "404 Not Found"] {
+            let body = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"code":CODE}"#;
+            let body = body.replace("CODE", &status[..3]);
+            let length = body.len();
+            let response = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+            );
+            let cluster = server(response.leak()).await;
+            let released = cluster.persist_with(NO_RESPONSE, async |cluster: &Cluster| {
+                request::delete::<ExecAccessRequest>(cluster, "alice-1").await
+            });
+            released.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn refused_release_is_not_repeated() {
+        let body = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"code":403,"status":"Failure","message":"no","reason":"Forbidden"}"#;
+        let length = body.len();
+        let response = format!(
+            "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        let cluster = server(response.leak()).await;
+        let mut attempts = 0;
+        let released = cluster.persist_with(NO_RESPONSE, async |cluster: &Cluster| {
+            attempts += 1;
+            request::delete::<ExecAccessRequest>(cluster, "alice-1").await
+        });
+        let failure = released.await.unwrap_err();
+        assert!(failure.is_forbidden(), "{failure:?}");
+        assert!(attempts >= 2, "{attempts}");
     }
 }

@@ -13,10 +13,11 @@ use oz_api::{Phase, RoleKind};
 use oz_compliance::entitlements::standing::{Key, Rbac};
 use oz_compliance::entitlements::{Entitlement, Entitlements, sources};
 use oz_config::OzConfiguration;
-use oz_core::access::grant::object_name;
+use oz_core::access::grant::shared_name;
 use oz_core::for_each_kind;
 use oz_core::kinds::Kind as _;
 use oz_core::transient::{self, Kind as _, RolePattern};
+use oz_trail::RequestRef;
 use serde::de::DeserializeOwned;
 
 use crate::cluster::Cluster;
@@ -147,10 +148,10 @@ impl Reading<'_> {
         };
         for_each_kind!(requests R => {
             let requests = self.all::<R>(R::title()).await?;
-            let names = requests.iter().filter_map(|request| {
+            let names = requests.iter().map(|request| {
                 let metadata = request.meta();
-                let name = object_name(metadata.name.as_ref()?, metadata.uid.as_ref()?);
-                Some((metadata.namespace.clone(), name))
+                let request = RequestRef::new_object(R::title(), metadata);
+                (metadata.namespace.clone(), shared_name(&request))
             });
             rbac.granted(names);
         });

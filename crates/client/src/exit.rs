@@ -18,6 +18,8 @@ impl Exit {
     pub const UNCHECKED: Self = Self(3);
     /// `audit entitlements`, `audit evidence`: some objects could not be read.
     pub const INCOMPLETE: Self = Self(3);
+    /// `composites plan`: something would change.
+    pub const CHANGES: Self = Self(2);
     /// `run submit --wait`: the run was cancelled.
     pub const CANCELLED: Self = Self(2);
     /// `exec`, `pod`: access ended while the command ran, as with timeout(1). `run submit --wait`: the run did not

@@ -5,8 +5,8 @@
 //! [`trail`]), the users who could get access ([`entitlements`]) and the attestations about them ([`attest`]), handing
 //! all of it to an auditor ([`evidence`]), objects ([`objects`]), their names ([`candidates`]) and their changes
 //! ([`changes`]), the rules of every kind ([`checks`]), objects in files ([`lint`]), controllers that are functions
-//! ([`composites`]), policies in Rego ([`rego`]), harness runs ([`run`]), and checks whether oz works ([`doctor`]). It
-//! needs no terminal: `ozctl` is a command line over it.
+//! ([`composites`]), policies in Rego ([`rego`]), harness runs ([`run`]), checks whether oz works ([`doctor`]), and
+//! kubeconfig files ([`kubeconfig`]). It needs no terminal: `ozctl` is a command line over it.
 
 pub mod access;
 pub mod approvals;
@@ -40,3 +40,5 @@ pub mod target;
 pub mod templates;
 pub mod tls;
 pub mod trail;
+
+pub use oz_runtime::kubeconfig;

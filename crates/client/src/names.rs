@@ -80,6 +80,18 @@ pub fn checked(name: &str) -> Result<&str> {
     Ok(name)
 }
 
+/// Checks whether a word has the form of the UIDs that the API server assigns.
+/// See <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#uids>.
+pub fn is_uid(word: &str) -> bool {
+    let mut groups = word.split('-');
+    let lengths_match = [8, 4, 4, 4, 12].into_iter().all(|length| {
+        let group = groups.next().unwrap_or_default().as_bytes();
+        let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+        group.len() == length && group.iter().all(is_digit)
+    });
+    lengths_match && groups.next().is_none()
+}
+
 /// Returns the kind of workload that a word names.
 pub fn workload(word: &str) -> Option<TargetKind> {
     let word = word.to_lowercase();
@@ -108,6 +120,21 @@ mod tests {
             "", ".", "..", "a/b", "../pods", "a?b", "a b", "a\n", "%2e", "a#b",
         ] {
             assert!(checked(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn uid_has_the_form_of_the_api_server() {
+        for (word, expected) in [
+            ("9cd5a2fc-0000-4000-8000-5f3a00000001", true),
+            ("9CD5A2FC-0000-4000-8000-5F3A00000001", false),
+            ("9cd5a2fc-0000-4000-8000-5f3a0000000", false),
+            ("9cd5a2fc-0000-4000-8000-5f3a00000001-9cd5a2fc", false),
+            ("9cd5a2fg-0000-4000-8000-5f3a00000001", false),
+            ("inc-9cd5a2fc", false),
+            ("", false),
+        ] {
+            assert_eq!(is_uid(word), expected, "{word}");
         }
     }
 

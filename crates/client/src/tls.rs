@@ -2,15 +2,19 @@
 //! the TLS library cannot read them, and needs to only to compare a client's certificate with its key.
 //! See <https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.1>.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube::client::RustlsTlsError;
 use kube::{Client, Config};
 use rustls::crypto::{CryptoProvider, KeyProvider, aws_lc_rs};
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{Signer, SigningKey};
 use rustls::{CertificateError, SignatureAlgorithm, SignatureScheme};
+
+use crate::failure::{Failure, Result};
 
 /// True after a certificate was found that cannot be compared with its key.
 static INCOMPARABLE: AtomicBool = AtomicBool::new(false);
@@ -35,6 +39,31 @@ pub(crate) fn client(config: Config) -> kube::Result<Client> {
             oz_runtime::connect(config)
         }
         made => made,
+    }
+}
+
+/// Reads the certificates of a PEM file.
+///
+/// # Errors
+/// The file cannot be read, or contains no certificate.
+pub fn certificates(file: &Path) -> Result<Vec<Vec<u8>>> {
+    let failed = |reason: String| {
+        let failure = format!(
+            "failed to read certificates from {}: {reason}",
+            file.display()
+        );
+        Failure::new(failure).next("name a file with certificates in PEM")
+    };
+    let mut found = Vec::new();
+    for certificate in
+        CertificateDer::pem_file_iter(file).map_err(|error| failed(error.to_string()))?
+    {
+        let certificate = certificate.map_err(|error| failed(error.to_string()))?;
+        found.push(certificate.to_vec());
+    }
+    match found.is_empty() {
+        true => Err(failed("it contains none".to_owned())),
+        false => Ok(found),
     }
 }
 

@@ -12,7 +12,7 @@ use oz_api::composite::{
     Webhook,
 };
 use oz_api::duration::GoDuration;
-use oz_api::rego::Language;
+use oz_api::rego::{DEFAULT_DELETIONS, Language};
 use oz_core::lifecycle::drift;
 use oz_core::transient::has_privileged;
 use oz_core::validate::Violation;
@@ -259,7 +259,8 @@ impl Declared {
         }
     }
 
-    /// Runs the functions in process that are policies in one of these namespaces.
+    /// Runs the functions in process that are policies in one of these namespaces. A changed policy may delete as many
+    /// children as that of a RegoController, unless the composite sets another limit.
     #[must_use]
     pub fn with_policies(mut self, namespaces: &[String]) -> Self {
         let calls = std::iter::once(&mut self.sync).chain(&mut self.finalize);
@@ -267,6 +268,10 @@ impl Declared {
             if let Some(policy) = InProcess::from_url_in(&call.url, namespaces) {
                 call.in_process = Some(policy);
             }
+        }
+        if self.policies().next().is_some() {
+            let default = usize::try_from(DEFAULT_DELETIONS).ok();
+            self.most_deletions = self.most_deletions.or(default);
         }
         self
     }

@@ -79,6 +79,8 @@ pub struct Recordings {
     /// Number of days during which no user may delete stored recordings (Object Lock of the bucket, mode COMPLIANCE);
     /// 0 for no retention.
     pub retention_days: Number<0, 36500>,
+    /// Options of the protocol of S3.
+    pub s3: RecordingS3,
     /// The spool with recordings that are not stored yet.
     pub spool: Spool,
 }
@@ -94,6 +96,7 @@ impl Default for Recordings {
             web_identity: WebIdentity::default(),
             recipients: Vec::new(),
             retention_days: Number::new(0),
+            s3: RecordingS3::default(),
             spool: Spool::default(),
         }
     }
@@ -128,6 +131,24 @@ pub struct RecordingSecret {
     /// Name of its key with the CA bundle (PEM) that verifies the server. Required for https.
     #[schemars(regex(pattern = KEY))]
     pub ca: String,
+}
+
+/// Options of the protocol of S3.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct RecordingS3 {
+    /// Upload each part with `If-None-Match: *`, with which the server stores it only under a name that does not exist
+    /// yet. Set this to false for a server that responds NotImplemented to this header: the gate then overwrites an
+    /// object that has the name of a part, and does not report it.
+    pub conditional_writes: bool,
+}
+
+impl Default for RecordingS3 {
+    fn default() -> Self {
+        Self {
+            conditional_writes: true,
+        }
+    }
 }
 
 /// A role for the credentials of a bucket.

@@ -28,7 +28,7 @@ pub use args::ConfigArgs;
 pub use audit::{Audit, Collector, CollectorSecret, CollectorUrlError, Fsync, LogTarget};
 pub use component::Component;
 pub use composites::Composites;
-pub use gate::{Gate, RecordingSecret, Recordings, Spool, WebIdentity};
+pub use gate::{Gate, RecordingS3, RecordingSecret, Recordings, Spool, WebIdentity};
 pub use harness::{Broker, Harness, PullPolicy};
 pub use load::{ConfigError, DIGEST, Loaded};
 pub use operator::Operator;

@@ -34,16 +34,16 @@ pub fn missing(modules: &Modules) -> Failure {
     Failure::transient("PolicyMissing", message)
 }
 
-/// Compiles modules, each with its name and its text, from `place`.
+/// Compiles modules and documents, each with its name and its text, from `place`.
 ///
 /// # Errors
-/// The errors of the modules, each with its line.
+/// The errors of the texts, each with its line.
 pub fn compile(
     place: &str,
-    modules: &[(String, String)],
+    texts: &[(String, String)],
     dialect: Dialect,
 ) -> Result<Policy, Failure> {
-    let compiled = Policy::compile_as(modules, dialect);
+    let compiled = Policy::compile_as(texts, dialect);
     compiled.map_err(|errors| Failure::invalid("PolicyInvalid", bundle::broken(place, &errors)))
 }
 

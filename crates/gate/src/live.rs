@@ -205,6 +205,7 @@ impl Live {
         let about = &self.about;
         live::Session {
             session: self.key.to_string(),
+            request_uid: about.request_uid.clone(),
             user: self.user.user.clone(),
             pod: about.pod.clone(),
             container: about.container.clone(),

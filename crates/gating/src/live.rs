@@ -160,6 +160,9 @@ impl Listing {
 pub struct Session {
     /// `NAMESPACE/REQUEST/SESSION`.
     pub session: String,
+    /// The UID of the request; empty from a gate of an earlier release.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub request_uid: String,
     /// The user of the session.
     pub user: String,
     /// The name of the pod.
@@ -298,6 +301,7 @@ mod tests {
     fn sessions_of_several_replicas_form_one_list() {
         let session = |name: &str| Session {
             session: format!("default/mine/{name}"),
+            request_uid: "uid-of-mine".to_owned(),
             user: "alice".to_owned(),
             pod: "web".to_owned(),
             container: None,

@@ -1,4 +1,4 @@
-//! The room for emergencies: the number of unreviewed emergencies of one requester, and those that
+//! The room for emergencies: the unreviewed emergencies of one requester, and those that
 //! this process is granting at the moment. Two concurrent decisions are counted one after the
 //! other.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use oz_api::{AccessReview, Requester};
+use oz_api::Requester;
 use oz_core::access::emergency;
 use oz_core::access::kind::ReviewLimit;
 use oz_core::access::seal::Keys;
@@ -15,6 +15,8 @@ use oz_core::kinds::AccessRequest;
 use oz_runtime::Store;
 use oz_trail::{AuditEvent, Record};
 use parking_lot::Mutex;
+
+use crate::review_stores::ReviewStores;
 
 /// The time for which room is reserved for a request that no longer exists: its audit record is
 /// visible long before that.
@@ -40,9 +42,9 @@ pub(crate) struct Emergencies(Arc<Shared>);
 
 struct Shared {
     keys: Keys,
-    /// The audit records of emergencies; `None` if audit records are not written into the cluster.
+    /// The audit records of emergencies and of findings; `None` if audit records are not written into the cluster.
     records: Option<Store<AuditEvent>>,
-    reviews: Store<AccessReview>,
+    reviews: ReviewStores,
     requests: Vec<Box<dyn RequestLookup>>,
     granting: Mutex<BTreeMap<String, Granting>>,
 }
@@ -57,7 +59,7 @@ impl Emergencies {
     pub(crate) fn new(
         keys: &Keys,
         records: Option<Store<AuditEvent>>,
-        reviews: Store<AccessReview>,
+        reviews: ReviewStores,
         requests: Vec<Box<dyn RequestLookup>>,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -69,14 +71,14 @@ impl Emergencies {
         }))
     }
 
-    /// Returns the number of other unreviewed emergencies of the requester. If that leaves room,
-    /// the request with this UID takes it.
+    /// Returns the other unreviewed emergencies of the requester, by the UIDs of their requests. If
+    /// their number leaves room, the request with this UID takes it.
     pub(crate) fn take(
         &self,
         now: Timestamp,
         uid: &str,
         place: &ReviewLimit,
-    ) -> Result<usize, Failure> {
+    ) -> Result<Vec<String>, Failure> {
         let shared = &*self.0;
         let Some(records) = &shared.records else {
             return Err(Failure::invalid(
@@ -95,7 +97,7 @@ impl Emergencies {
         let mut granting = shared.granting.lock();
         let (reviews, records) = (shared.reviews.objects(), records.objects());
         granting.retain(|uid, one| shared.is_held(now, uid, one));
-        let count = emergency::unreviewed(
+        let uids = emergency::unreviewed(
             &shared.keys,
             &place.requester,
             Some(uid),
@@ -107,12 +109,12 @@ impl Emergencies {
                 .iter()
                 .map(|(uid, one)| (uid.as_str(), &one.requester)),
         );
-        if count < place.most {
+        if uids.len() < place.most {
             let requester = place.requester.clone();
             let since = now;
             granting.insert(uid.to_owned(), Granting { requester, since });
         }
-        Ok(count)
+        Ok(uids)
     }
 }
 
@@ -156,13 +158,23 @@ mod tests {
     fn emergencies(requests: Vec<ExecAccessRequest>) -> Emergencies {
         let keys = Keys::with_every_owner([[1; 32]]);
         let records = Some(Store::fixed(Vec::<AuditEvent>::new()));
-        let reviews = Store::fixed(Vec::<AccessReview>::new());
+        let reviews = ReviewStores::fixed(Vec::new());
         Emergencies::new(
             &keys,
             records,
             reviews,
             vec![Box::new(Store::fixed(requests))],
         )
+    }
+
+    /// Returns the number of the other unreviewed emergencies of a requester.
+    fn count(
+        all: &Emergencies,
+        now: Timestamp,
+        uid: &str,
+        place: &ReviewLimit,
+    ) -> Result<usize, Failure> {
+        all.take(now, uid, place).map(|uids| uids.len())
     }
 
     #[test]
@@ -172,35 +184,35 @@ mod tests {
             request("a", Phase::Pending),
             request("b", Phase::Pending),
         ]);
-        assert_eq!(all.take(now, "a", &place("alice", 1)), Ok(0));
+        assert_eq!(count(&all, now, "a", &place("alice", 1)), Ok(0));
         // The same request, on its way to the grant.
-        assert_eq!(all.take(now, "a", &place("alice", 1)), Ok(0));
-        assert_eq!(all.take(now, "b", &place("alice", 1)), Ok(1));
-        assert_eq!(all.take(now, "c", &place("alice", 1)), Ok(1));
-        assert_eq!(all.take(now, "d", &place("bob", 1)), Ok(0));
-        assert_eq!(all.take(now, "b", &place("alice", 2)), Ok(1));
-        assert_eq!(all.take(now, "c", &place("alice", 2)), Ok(2));
+        assert_eq!(count(&all, now, "a", &place("alice", 1)), Ok(0));
+        assert_eq!(count(&all, now, "b", &place("alice", 1)), Ok(1));
+        assert_eq!(count(&all, now, "c", &place("alice", 1)), Ok(1));
+        assert_eq!(count(&all, now, "d", &place("bob", 1)), Ok(0));
+        assert_eq!(count(&all, now, "b", &place("alice", 2)), Ok(1));
+        assert_eq!(count(&all, now, "c", &place("alice", 2)), Ok(2));
     }
 
     #[test]
     fn emergency_quota_is_returned_if_request_is_not_granted() {
         let now = Timestamp::UNIX_EPOCH;
         let denied = emergencies(vec![request("a", Phase::Denied)]);
-        assert_eq!(denied.take(now, "a", &place("alice", 1)), Ok(0));
-        assert_eq!(denied.take(now, "b", &place("alice", 1)), Ok(0));
+        assert_eq!(count(&denied, now, "a", &place("alice", 1)), Ok(0));
+        assert_eq!(count(&denied, now, "b", &place("alice", 1)), Ok(0));
         // A request that is gone, granted or not, keeps the room until its audit record must be
         // visible.
         let gone = emergencies(Vec::new());
-        assert_eq!(gone.take(now, "a", &place("alice", 1)), Ok(0));
+        assert_eq!(count(&gone, now, "a", &place("alice", 1)), Ok(0));
         let later = now + KEPT - SignedDuration::from_nanos(1);
-        assert_eq!(gone.take(later, "b", &place("alice", 1)), Ok(1));
-        assert_eq!(gone.take(now + KEPT, "b", &place("alice", 1)), Ok(0));
+        assert_eq!(count(&gone, later, "b", &place("alice", 1)), Ok(1));
+        assert_eq!(count(&gone, now + KEPT, "b", &place("alice", 1)), Ok(0));
     }
 
     #[test]
     fn without_records_in_the_cluster_there_are_no_emergencies() {
         let keys = Keys::with_every_owner([[1; 32]]);
-        let reviews = Store::fixed(Vec::<AccessReview>::new());
+        let reviews = ReviewStores::fixed(Vec::new());
         let none = Emergencies::new(&keys, None, reviews, Vec::new());
         let why = none.take(Timestamp::UNIX_EPOCH, "a", &place("alice", 1));
         assert_eq!(

@@ -23,6 +23,7 @@ mod pod_request;
 mod pod_template;
 mod policies;
 mod retention;
+mod review_stores;
 mod reviews;
 mod role_names;
 mod roles;

@@ -1,8 +1,7 @@
 //! Reviews of emergencies and of break-glass: the operator opens one for each recorded access,
-//! regardless of its request; reports one that has no finding in time; and deletes one with a
-//! finding when the audit records of that time are deleted.
+//! regardless of its request and of its namespace; reports one that has no finding in time; and
+//! deletes one with a finding when the audit records of that time are deleted.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,11 +17,12 @@ use oz_core::access::emergency::subject::{self, Subject};
 use oz_core::access::seal::{Keys, Owner};
 use oz_runtime::{Clock, Event, EventType, Recorder, Selection, Store, Task};
 use oz_trail::{Action, AuditEvent};
-use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::sync::Notify;
+
+use crate::review_stores::ReviewStores;
 
 /// The interval between two passes without changes.
 const LOOK: Duration = Duration::from_secs(10);
@@ -34,18 +34,21 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// record without a review gets one.
 const LONGER: SignedDuration = SignedDuration::from_hours(1);
 
-/// Selects the audit records of emergencies in the cluster.
+/// Selects the audit records of emergencies and of findings in the cluster. They share a watch: no
+/// reader knows an emergency without its finding.
 pub(crate) fn emergencies() -> Selection {
-    select_action(Action::EmergencyGranted)
+    select_actions(&[Action::EmergencyGranted, Action::ReviewGiven])
 }
 
 /// Selects the audit records of connections of break-glass groups.
 pub(crate) fn openings() -> Selection {
-    select_action(Action::BreakGlassOpened)
+    select_actions(&[Action::BreakGlassOpened])
 }
 
-fn select_action(action: Action) -> Selection {
-    Selection::default().labels(&format!("{}={action}", labels::AUDIT_KIND))
+fn select_actions(actions: &[Action]) -> Selection {
+    let actions: Vec<String> = actions.iter().map(Action::to_string).collect();
+    let selector = format!("{} in ({})", labels::AUDIT_KIND, actions.join(","));
+    Selection::default().labels(&selector)
 }
 
 /// The task that opens and maintains reviews.
@@ -59,13 +62,11 @@ pub(crate) struct Reviews {
     pub(crate) records: Vec<Store<AuditEvent>>,
     /// The terms for reviews of connections of break-glass groups.
     pub(crate) break_glass: break_glass::Terms,
-    pub(crate) reviews: Store<AccessReview>,
+    pub(crate) reviews: ReviewStores,
     /// The time for which audit records are kept.
     pub(crate) keep: SignedDuration,
     pub(crate) recorder: Recorder,
     pub(crate) gauges: Gauges,
-    /// The reviews with deleted namespaces, in which nothing can be created.
-    pub(crate) gone: Mutex<BTreeSet<String>>,
 }
 
 /// The numbers of reviews.
@@ -98,8 +99,8 @@ impl Task for Reviews {
             let changed = Arc::clone(&changed);
             move || changed.notify_one()
         };
-        let of_reviews = tell();
-        let _reviews = self.reviews.subscribe(move |_| of_reviews());
+        let of_reviews = Arc::clone(&changed);
+        let _reviews = self.reviews.subscribe(move || of_reviews.notify_one());
         let subscribed = |records: &Store<AuditEvent>| {
             let of_records = tell();
             records.subscribe(move |_| of_records())
@@ -125,7 +126,8 @@ impl Reviews {
         }
         // A failure for one review does not stop the others.
         let mut failed = Ok(());
-        for event in self.without_review() {
+        let (reviews, terms) = (&self.reviews, &self.break_glass);
+        for event in reviews.without_review(&self.keys, terms, &self.records) {
             if let Err(error) = self.open(&event).await {
                 failed = Err(error);
             }
@@ -147,81 +149,55 @@ impl Reviews {
         failed
     }
 
-    /// Returns the audit records without a review.
-    fn without_review(&self) -> Vec<Arc<AuditEvent>> {
-        let gone = self.gone.lock().clone();
-        let mut names = BTreeSet::new();
-        let ready = self.records.iter().filter(|records| records.is_ready());
-        let found = ready.flat_map(|records| {
-            records.select(|event| {
-                let record = &event.spec.record;
-                let namespace = &record.request.namespace;
-                let Some(name) = subject::name_of(record) else {
-                    return false;
-                };
-                let found = self.reviews.get(Some(namespace), &name);
-                let is_there =
-                    found.is_some_and(|found| review::read(&self.keys, &found).is_some());
-                !is_there && !gone.contains(&place(namespace, &name))
-            })
-        });
-        let mut found: Vec<_> = found.collect();
-        // Of several records for one review, the first.
-        found.sort_by_key(|event| event.spec.record.time);
-        found.retain(|event| {
-            let record = &event.spec.record;
-            let Some(name) = subject::name_of(record) else {
-                return false;
-            };
-            // A record that oz did not write opens no review, and prevents none.
-            Subject::from_record(&self.keys, record, &self.break_glass).is_some()
-                && names.insert(place(&record.request.namespace, &name))
-        });
-        found
-    }
-
     /// Opens the review of an audit record. Its name follows from the record: a repeated call has
-    /// no further effect.
+    /// no further effect. If its namespace accepts no review, such as a deleted one, the review is
+    /// opened in oz's own.
     async fn open(&self, event: &AuditEvent) -> anyhow::Result<()> {
-        let record = &event.spec.record;
-        let Some(found) = Subject::from_record(&self.keys, record, &self.break_glass) else {
+        let Some(found) = Subject::from_record(&self.keys, &event.spec.record, &self.break_glass)
+        else {
             return Ok(());
         };
         let records = self.records_of(&found).await?;
-        let Some(new) = subject::opened(&self.keys, &found, records)? else {
-            return Ok(());
-        };
-        let request = &record.request;
-        let reviews = Api::<AccessReview>::namespaced(self.client.clone(), &request.namespace);
-        match reviews.create(&PostParams::default(), &new).await {
-            Ok(made) => {
-                let (namespace, name) = (&request.namespace, made.name_any());
-                let (user, about) = (&found.requester().user, review::subject_named(&made));
-                tracing::info!(%namespace, name, user, about, "a review is open");
-                self.reviews.wrote(made, None);
-                Ok(())
+        for own in [None, Some(&*self.reviews.namespace)] {
+            let Some(new) = subject::opened(&self.keys, &found, records.clone(), own)? else {
+                return Ok(());
+            };
+            match self.create(&new).await {
+                Ok(()) => return Ok(()),
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    return self.replace(&new).await;
+                }
+                Err(kube::Error::Api(status))
+                    if own.is_none() && (status.is_not_found() || status.is_forbidden()) => {}
+                Err(error) => {
+                    let about = review::subject_named(&new);
+                    return Err(error).context(format!("failed to open the review of {about}"));
+                }
             }
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                self.replace(&reviews, &new.name_any()).await
-            }
-            // Users can no longer review access there.
-            Err(kube::Error::Api(status)) if status.is_not_found() || is_terminating(&status) => {
-                let mut gone = self.gone.lock();
-                gone.insert(place(&request.namespace, &new.name_any()));
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
         }
+        Ok(())
     }
 
-    /// Deletes an object that has the name of a review and was not created by oz; the next pass
-    /// creates the review.
-    async fn replace(&self, reviews: &Api<AccessReview>, name: &str) -> anyhow::Result<()> {
-        let Some(there) = reviews.get_opt(name).await? else {
+    async fn create(&self, new: &AccessReview) -> kube::Result<()> {
+        let namespace = new.namespace().unwrap_or_default();
+        let reviews = Api::<AccessReview>::namespaced(self.client.clone(), &namespace);
+        let made = reviews.create(&PostParams::default(), new).await?;
+        let (name, user) = (made.name_any(), &made.spec.requester.user);
+        let about = review::subject_named(&made);
+        tracing::info!(%namespace, name, user, about, "a review is open");
+        self.reviews.wrote(made);
+        Ok(())
+    }
+
+    /// Deletes an object that has the name and the namespace of a new review and was not created by
+    /// oz; the next pass creates the review.
+    async fn replace(&self, new: &AccessReview) -> anyhow::Result<()> {
+        let name = new.name_any();
+        let Some(there) = self.api(new)?.get_opt(&name).await? else {
             return Ok(());
         };
         if review::read(&self.keys, &there).is_some() {
-            self.reviews.wrote(there, None);
+            self.reviews.wrote(there);
             return Ok(());
         }
         tracing::warn!(
@@ -308,7 +284,7 @@ impl Reviews {
     fn wrote(&self, answer: kube::Result<AccessReview>) -> anyhow::Result<()> {
         match answer {
             Ok(object) => {
-                self.reviews.wrote(object, None);
+                self.reviews.wrote(object);
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => {
@@ -357,14 +333,4 @@ impl Reviews {
         let namespace = namespace.context("the AccessReview is in no namespace")?;
         Ok(Api::namespaced(self.client.clone(), &namespace))
     }
-}
-
-/// Returns the namespace and name of a review.
-fn place(namespace: &str, name: &str) -> String {
-    format!("{namespace}/{name}")
-}
-
-/// Checks whether a creation failed because the namespace is being deleted.
-fn is_terminating(status: &kube::core::Status) -> bool {
-    status.code == 403 && status.message.contains("because it is being terminated")
 }

@@ -54,6 +54,7 @@ use crate::pod_request::PodRequests;
 use crate::pod_template::PodTemplates;
 use crate::policies::PolicyAlarm;
 use crate::retention::Retention;
+use crate::review_stores::ReviewStores;
 use crate::reviews::{self, Gauges, Reviews};
 use crate::role_names::{RoleNames, RoleNamesLock};
 use crate::session_probes::Probes;
@@ -377,7 +378,12 @@ impl Operator<'_> {
         let mut requests: Vec<Box<dyn RequestLookup>> = Vec::new();
         for_each_kind!(requests R => { requests.push(Box::new(kept::requests::<R>(feeds))) });
         let records = self.emergencies_on_record(runtime);
-        Emergencies::new(&self.keys, records, feeds.store(), requests)
+        Emergencies::new(&self.keys, records, self.review_stores(runtime), requests)
+    }
+
+    fn review_stores(&self, runtime: &Runtime) -> ReviewStores {
+        let served = &self.settings.access.namespaces;
+        ReviewStores::new(runtime.feeds(), served, &self.args.common.namespace)
     }
 
     /// Creates the task for reviews of emergencies and of break-glass.
@@ -397,11 +403,10 @@ impl Operator<'_> {
                 .chain(openings)
                 .collect(),
             break_glass: self.settings.break_glass_terms(),
-            reviews: runtime.feeds().store(),
+            reviews: self.review_stores(runtime),
             keep: self.settings.audit.retention.0,
             recorder: Recorder::new(self.client.clone(), labels::OZ, Some(replica)),
             gauges,
-            gone: Mutex::default(),
         }
     }
 

@@ -68,6 +68,8 @@ pub(crate) struct AccessFlags {
 pub(crate) struct Granted {
     /// The access.
     pub(crate) access: Access,
+    /// The cluster, without the route to the pod.
+    pub(crate) cluster: Cluster,
     /// The verb that requests access again.
     pub(crate) verb: &'static str,
     /// The duration of each step.
@@ -128,6 +130,7 @@ impl Invocation<'_> {
     fn granted(self, access: Access) -> Granted {
         Granted {
             access,
+            cluster: self.cluster.clone(),
             verb: self.verb,
             steps: Rc::clone(self.steps),
         }
@@ -358,6 +361,9 @@ async fn wait_for<R: AccessRequest>(
     match outcome {
         Outcome::Ready(ready) => {
             let status = request::status(&ready);
+            if let Some(note) = request::not_ready(&status) {
+                invocation.context.say(&format!("oz: {note}"));
+            }
             let access = Access::new(&name, status, container, clock)?;
             Ok(invocation.granted(access))
         }

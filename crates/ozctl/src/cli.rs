@@ -14,8 +14,8 @@ use crate::connection::Connection;
 use crate::context::{Context, Program};
 use crate::exit::Exit;
 use crate::failure::Result;
-use crate::paddock;
 use crate::verbs::{HEADINGS, Verb};
+use crate::{complete, paddock};
 
 /// Request time-limited access to pods, and revoke it.
 ///
@@ -91,12 +91,15 @@ pub(crate) fn help(verb: &str) -> String {
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
+    let completed = arguments.first().and_then(|started| {
+        let plugin = complete::kubectl_plugin(started)?;
+        Some(paddock::program(&format!("kubectl-{plugin}")))
+    });
+    if let Some(program) = completed {
+        return complete::for_kubectl(command_of(program), arguments);
+    }
     let program = program(arguments.first());
-    CompleteEnv::with_factory(move || match program {
-        Program::KubectlPaddock => paddock::command(),
-        _ => command(),
-    })
-    .complete();
+    CompleteEnv::with_factory(move || command_of(program)).complete();
     oz_client::tls::install();
     let exit = match program {
         Program::KubectlPaddock => match paddock::parse(&arguments) {
@@ -111,6 +114,14 @@ pub fn main() -> ExitCode {
         },
     };
     exit.into()
+}
+
+/// Returns all commands of the program.
+fn command_of(program: Program) -> clap::Command {
+    match program {
+        Program::KubectlPaddock => paddock::command(),
+        _ => command(),
+    }
 }
 
 fn parse(arguments: &[OsString], program: Program) -> Result<Cli, clap::Error> {

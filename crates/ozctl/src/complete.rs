@@ -1,11 +1,14 @@
-//! Names for completion. The shell waits while ozctl asks the cluster, so a slow response counts as
-//! none, and a failure prints nothing.
+//! Names for completion, in shells and by kubectl. The shell waits while ozctl asks the cluster, so a
+//! slow response counts as none, and a failure prints nothing.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use clap_complete::CompletionCandidate;
+use clap_complete::{CompletionCandidate, engine};
 use oz_api::harness::{HarnessRun, Workspace};
 use oz_api::{AccessLock, ExecAccessTemplate, PodAccessTemplate};
 use oz_client::candidates;
@@ -17,6 +20,51 @@ use crate::connection::Connection;
 
 /// The maximum time that the shell waits for names.
 const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The program that kubectl starts to complete the words of its plugin `oz` is `kubectl_complete-oz`.
+/// See <https://github.com/kubernetes/sample-cli-plugin#shell-completion>.
+const KUBECTL_COMPLETE: &str = "kubectl_complete-";
+
+/// The directives of the shell after the candidates: ShellCompDirectiveNoSpace and
+/// ShellCompDirectiveNoFileComp of <https://pkg.go.dev/github.com/spf13/cobra>.
+const NO_SPACE: u8 = 2;
+const NO_FILES: u8 = 4;
+
+/// Returns the plugin of kubectl whose words this process completes, by the name that it was started
+/// under.
+pub(crate) fn kubectl_plugin(started: &OsStr) -> Option<&str> {
+    let name = Path::new(started).file_stem()?.to_str()?;
+    name.strip_prefix(KUBECTL_COMPLETE)
+}
+
+/// Prints the candidates for the last word to kubectl.
+pub(crate) fn for_kubectl(mut command: clap::Command, words: Vec<OsString>) -> ExitCode {
+    let last = words.len().saturating_sub(1);
+    let here = std::env::current_dir().ok();
+    let found = engine::complete(&mut command, words, last, here.as_deref());
+    let found = lines(&found.unwrap_or_default());
+    // kubectl shows no error of a completion.
+    let _ = std::io::stdout().write_all(found.as_bytes());
+    ExitCode::SUCCESS
+}
+
+/// Returns the candidates, one in each line, with a tab before its description; and the directive.
+fn lines(candidates: &[CompletionCandidate]) -> String {
+    let (mut lines, mut directive) = (String::new(), NO_FILES);
+    for candidate in candidates {
+        let value = candidate.get_value().to_string_lossy();
+        if value.ends_with(['/', '=', ':']) {
+            directive |= NO_SPACE;
+        }
+        let help = candidate.get_help().map(ToString::to_string);
+        let help = help.as_deref().and_then(|help| help.lines().next());
+        lines += &match help {
+            Some(help) => format!("{value}\t{help}\n"),
+            None => format!("{value}\n"),
+        };
+    }
+    lines + &format!(":{directive}\n")
+}
 
 /// Returns the names of templates for exec.
 pub(crate) fn exec_templates() -> Vec<CompletionCandidate> {
@@ -153,9 +201,14 @@ fn answer(question: impl AsyncFnOnce(Cluster) -> Vec<String>) -> Option<Vec<Stri
     })
 }
 
-/// Returns the words typed so far; the words before the first `--` belong to the shell.
+/// Returns the words typed so far. kubectl passes no other words; those of a shell follow a `--`.
 fn typed() -> Vec<String> {
-    let words = std::env::args().skip_while(|word| word != "--");
+    let words: Vec<String> = std::env::args().collect();
+    let started = words.first().map(OsStr::new);
+    if started.and_then(kubectl_plugin).is_some() {
+        return words;
+    }
+    let words = words.into_iter().skip_while(|word| word != "--");
     words.skip(1).collect()
 }
 
@@ -194,7 +247,39 @@ fn flag(words: &[String], names: &[&str]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::flag;
+    use super::*;
+
+    #[test]
+    fn kubectl_plugin_is_found_in_name_of_program() {
+        for (started, plugin) in [
+            ("kubectl_complete-oz", Some("oz")),
+            (
+                "/home/alice/.krew/bin/kubectl_complete-paddock",
+                Some("paddock"),
+            ),
+            ("kubectl_complete-oz.exe", Some("oz")),
+            ("kubectl-oz", None),
+            ("ozctl", None),
+            ("", None),
+        ] {
+            assert_eq!(kubectl_plugin(OsStr::new(started)), plugin, "{started}");
+        }
+    }
+
+    #[test]
+    fn candidates_for_kubectl_end_with_directive() {
+        let new = CompletionCandidate::new;
+        let described = new("exec").help(Some("Open a shell\nand more".into()));
+        for (candidates, expected) in [
+            (vec![], ":4\n"),
+            (vec![new("web"), new("api")], "web\napi\n:4\n"),
+            (vec![described], "exec\tOpen a shell\n:4\n"),
+            (vec![new("files/")], "files/\n:6\n"),
+            (vec![new("file"), new("files/")], "file\nfiles/\n:6\n"),
+        ] {
+            assert_eq!(lines(&candidates), expected);
+        }
+    }
 
     #[test]
     fn flags_are_found_among_half_typed_words() {

@@ -1,8 +1,7 @@
 //! The client for the cluster that the flags choose, by the rules of kubectl: flags, then the
 //! kubeconfig, then the service account of the pod in which ozctl runs.
 
-use std::ffi::OsStr;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use http::header::USER_AGENT;
@@ -139,40 +138,19 @@ pub(crate) fn kubeconfig(flags: &Connection) -> Result<Option<Kubeconfig>> {
             .next("name another with --kubeconfig or $KUBECONFIG")
     };
     if let Some(path) = &flags.kubeconfig {
-        return Kubeconfig::read_from(path).map(Some).map_err(unreadable);
+        let read = oz_client::kubeconfig::read(path);
+        return read.map(Some).map_err(unreadable);
     }
-    if let Some(named) = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) {
-        return several(&named)
-            .map_err(unreadable)?
-            .map(Some)
-            .ok_or_else(|| {
-                Failure::new(format!("there is no kubeconfig at {}", named.display()))
-                    .next("name another with --kubeconfig or $KUBECONFIG")
-            });
+    let named = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
+    let found = oz_client::kubeconfig::find(named.as_deref()).map_err(unreadable)?;
+    match (found, named) {
+        (None, Some(named)) => Err(Failure::new(format!(
+            "there is no kubeconfig at {}",
+            named.display()
+        ))
+        .next("name another with --kubeconfig or $KUBECONFIG")),
+        (found, _) => Ok(found),
     }
-    match Kubeconfig::read() {
-        Ok(kubeconfig) if !kubeconfig.clusters.is_empty() => Ok(Some(kubeconfig)),
-        Err(KubeconfigError::ReadConfig(..) | KubeconfigError::FindPath) | Ok(_) => Ok(None),
-        Err(error) => Err(unreadable(error)),
-    }
-}
-
-/// Merges all files of a list; skips files that do not exist, as kubectl does.
-fn several(paths: &OsStr) -> Result<Option<Kubeconfig>, KubeconfigError> {
-    let mut whole: Option<Kubeconfig> = None;
-    for path in std::env::split_paths(paths).filter(|path| !path.as_os_str().is_empty()) {
-        let next = match Kubeconfig::read_from(&path) {
-            Err(KubeconfigError::ReadConfig(error, _)) if error.kind() == ErrorKind::NotFound => {
-                continue;
-            }
-            read => read?,
-        };
-        whole = Some(match whole {
-            Some(before) => before.merge(next)?,
-            None => next,
-        });
-    }
-    Ok(whole)
 }
 
 /// Keeps standard input for the session: typed-ahead or piped input is not for a credential plugin.
@@ -221,8 +199,9 @@ fn overrule(config: &mut Config, flags: &Connection) -> Result<()> {
         config.accept_invalid_certs = insecure;
     }
     if let Some(file) = &flags.certificate_authority {
-        config.root_cert = None;
-        config.root_cert_file = Some(file.clone());
+        config.root_cert = Some(oz_client::tls::certificates(file)?);
+        // Otherwise the file of a pod's service account would replace the flag.
+        config.root_cert_file = None;
     }
     if let Some(disable) = flags.disable_compression {
         config.disable_compression = disable;

@@ -40,6 +40,12 @@ pub(crate) enum TextFormat {
     Yaml,
 }
 
+/// Returns a number with the word for what it counts.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{s}")
+}
+
 /// The output format of one object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ObjectFormat {

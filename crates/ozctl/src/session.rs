@@ -8,7 +8,10 @@ use futures::SinkExt;
 use futures::channel::mpsc::Sender;
 use futures::future::try_join;
 use kube::api::{AttachedProcess, TerminalSize};
+use oz_api::Phase;
 use oz_client::pods::{self, Command, ending};
+use oz_client::request;
+use oz_core::kinds::AccessRequest;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -88,18 +91,41 @@ pub(crate) async fn open(
     pods::exec(cluster, &access.pod, access.container.as_deref(), command).await
 }
 
-/// Waits until the access ends, and prints that.
-pub(crate) async fn end_of(granted: &Granted) {
-    watch_the_end(granted, None).await;
-    say_over(granted);
+/// Waits until the access ends, by its expiry or earlier with its request, and prints that. The API server cuts
+/// neither a log nor a forwarded port when it ends.
+pub(crate) async fn end_of<R: AccessRequest>(granted: &Granted) {
+    let name = &granted.access.request;
+    let request = async {
+        match request::end::<R>(&granted.cluster, name).await {
+            Ok(status) => status,
+            // Users who may not read the request learn of its expiry only.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    let ended = tokio::select! {
+        () = watch_the_end(granted, None) => return say_over(granted),
+        ended = request => ended,
+    };
+    match ended {
+        Some(status) if status.phase == Phase::Expired => say_over(granted),
+        Some(status) => {
+            let why = request::why_not(&status).map_or(String::new(), |why| format!(": {why}"));
+            say(granted, &format!("was revoked{why}"));
+        }
+        None => say(granted, &format!("was revoked: request {name} was deleted")),
+    }
 }
 
 fn say_over(granted: &Granted) {
+    say(granted, "has expired");
+}
+
+/// Prints what became of the access, and the next step.
+fn say(granted: &Granted, what: &str) {
+    let (pod, verb) = (&granted.access.pod, granted.verb);
     let _ = writeln!(
         std::io::stderr(),
-        "oz: access to {} has expired; `ozctl {}` creates a new request",
-        granted.access.pod,
-        granted.verb
+        "oz: access to {pod} {what}; `ozctl {verb}` creates a new request"
     );
 }
 

@@ -18,6 +18,8 @@ pub enum Reason {
     NotSupported,
     /// Rules that contradict each other, variables without a value and the like.
     Semantics,
+    /// A path below `data` that nothing defines, or a document that cannot be read or contradicts a module.
+    Data,
 }
 
 /// An error in a policy, and its position.

@@ -10,6 +10,7 @@ use crate::builtins;
 use crate::error::{CompileError, CompileErrors, Reason};
 use crate::growth::{Growth, Uses};
 use crate::language::Language;
+use crate::names::{Names, joined};
 use crate::syntax::{self, package, path, root};
 
 /// Functions that are refused, with what to write instead. The results of the first ones are not functions of their
@@ -187,48 +188,6 @@ pub(crate) fn rule(module: &Module, ast: &Rule) -> crate::policy::Rule {
     }
 }
 
-/// The meanings of names in a module.
-#[derive(Default)]
-pub(crate) struct Names {
-    package: Vec<String>,
-    imports: BTreeMap<String, Vec<String>>,
-}
-
-impl Names {
-    pub(crate) fn from_module(module: &Module) -> Self {
-        let mut imports = BTreeMap::new();
-        for import in &module.imports {
-            let Some(path) = path(&import.refr) else {
-                continue;
-            };
-            let alias = import.r#as.as_ref().map(|span| span.text().to_owned());
-            if let Some(alias) = alias.or_else(|| path.last().cloned()) {
-                imports.insert(alias, path);
-            }
-        }
-        Self {
-            package: package(module),
-            imports,
-        }
-    }
-
-    /// Finds the known function that a path names: in this package, by an import, or in full.
-    pub(crate) fn function(&self, known: &BTreeSet<String>, path: &[String]) -> Option<String> {
-        let (first, rest) = path.split_first()?;
-        let imported = self.imports.get(first).map(|import| {
-            let whole = [import.as_slice(), rest].concat();
-            whole.join(".")
-        });
-        let candidates = [
-            Some(joined(&self.package, Some(path))),
-            imported,
-            Some(path.join(".")),
-        ];
-        let mut candidates = candidates.into_iter().flatten();
-        candidates.find(|name| known.contains(name))
-    }
-}
-
 struct Reader<'a> {
     names: Names,
     known: &'a BTreeSet<String>,
@@ -400,10 +359,4 @@ impl Reader<'_> {
             message,
         });
     }
-}
-
-/// Returns the full path of a name in a package; that of the package itself, if the name is computed.
-fn joined(package: &[String], path: Option<&[String]>) -> String {
-    let parts = package.iter().chain(path.into_iter().flatten());
-    parts.map(String::as_str).collect::<Vec<_>>().join(".")
 }

@@ -1,10 +1,11 @@
-//! A policy: its modules, compiled once, and evaluated any number of times.
+//! A policy: its modules and documents, compiled once, and evaluated any number of times.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use regorus::unstable::{Module, Ref};
 use regorus::{Engine, PolicyLengthConfig, Value};
 use sha2::{Digest, Sha256};
 
@@ -12,8 +13,8 @@ use crate::error::{CompileError, CompileErrors, Reason};
 use crate::language::Language;
 use crate::rewrite::{self, Rewritten};
 use crate::{
-    bounds, builtins, documents, functions, heads, newer_syntax, normalise, thread, tokens,
-    variables,
+    bounds, builtins, documents, functions, heads, newer_syntax, normalise, paths, sources, thread,
+    tokens, variables,
 };
 
 /// The interpretation of modules, if it differs from the defaults.
@@ -57,44 +58,47 @@ impl std::fmt::Debug for Policy {
 }
 
 impl Policy {
-    /// Compiles modules, each with its name and text, as one policy: in the language of OPA 1.0 if all of them are
-    /// written in it, else in the one before.
+    /// Compiles texts, each with its name, as one policy: modules, in the language of OPA 1.0 if all of them are written
+    /// in it, else in the one before; and documents below `data`, if the name ends in `.json`, `.yaml` or `.yml`.
     ///
     /// # Errors
-    /// The errors, with file and line: the text is too large or nested too deeply, is not Rego, or has functions that
-    /// do not exist, call themselves, or are not functions of the input.
-    pub fn compile(modules: &[(String, String)]) -> Result<Self, CompileErrors> {
-        Self::compile_as(modules, Dialect::default())
+    /// The errors, with file and line: the text is too large or nested too deeply, is not Rego, has functions that do
+    /// not exist, call themselves, or are not functions of the input, or reads a path below `data` that nothing
+    /// defines; a document cannot be read, or contradicts another or a module.
+    pub fn compile(texts: &[(String, String)]) -> Result<Self, CompileErrors> {
+        Self::compile_as(texts, Dialect::default())
     }
 
-    /// Compiles modules as [`Policy::compile`] does, in a dialect.
+    /// Compiles texts as [`Policy::compile`] does, in a dialect.
     ///
     /// # Errors
     /// The same as for [`Policy::compile`].
-    pub fn compile_as(
-        modules: &[(String, String)],
-        dialect: Dialect,
-    ) -> Result<Self, CompileErrors> {
-        Self::compile_with_data(modules, &serde_json::Value::Null, dialect)
+    pub fn compile_as(texts: &[(String, String)], dialect: Dialect) -> Result<Self, CompileErrors> {
+        let digest = digest(texts);
+        let (modules, documents) = sources::split(texts)?;
+        bounds::check(&modules)?;
+        on_thread(move || {
+            let compiled = compile(&modules, dialect)?;
+            paths::check(&compiled.modules, &documents)?;
+            let data = sources::merged(documents)?;
+            compiled.with_data(documents::data(&data)?, digest)
+        })
     }
 
-    /// Compiles modules as [`Policy::compile_as`] does, with documents below `data`: an object, or null for none.
+    /// Compiles modules as [`Policy::compile_as`] does, with `data`, an object, or null for none. As in OPA, a path
+    /// below `data` that nothing defines is undefined.
     ///
     /// # Errors
-    /// The same as for [`Policy::compile`]; and the documents contradict each other or the modules.
+    /// The same as for [`Policy::compile`].
     pub fn compile_with_data(
         modules: &[(String, String)],
         data: &serde_json::Value,
         dialect: Dialect,
     ) -> Result<Self, CompileErrors> {
         bounds::check(modules)?;
-        let modules = modules.to_vec();
+        let (digest, modules) = (digest(modules), modules.to_vec());
         let data = documents::data(data)?;
-        let compiled = thread::run(None, move || compile(&modules, data, dialect));
-        compiled.unwrap_or_else(|error| {
-            let error = CompileError::whole(Reason::Semantics, error.to_string());
-            Err(CompileErrors::one(error))
-        })
+        on_thread(move || compile(&modules, dialect)?.with_data(data, digest))
     }
 
     /// Returns the language of the policy.
@@ -103,7 +107,7 @@ impl Policy {
         self.language
     }
 
-    /// Returns the SHA-256 over the names and texts of the modules, independent of their order.
+    /// Returns the SHA-256 over the names and texts of modules and documents, independent of their order.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         self.digest
@@ -129,14 +133,14 @@ impl Policy {
     }
 }
 
-/// Returns the digest of modules, whether or not they compile.
+/// Returns the digest of texts, whether or not they compile.
 #[must_use]
-pub fn digest(modules: &[(String, String)]) -> [u8; 32] {
-    let mut sorted: Vec<&(String, String)> = modules.iter().collect();
+pub fn digest(texts: &[(String, String)]) -> [u8; 32] {
+    let mut sorted: Vec<&(String, String)> = texts.iter().collect();
     sorted.sort();
     let mut digest = Sha256::new();
     for part in sorted.into_iter().flat_map(|(name, text)| [name, text]) {
-        // The length is part of the digest, so that no two lists of modules have the same bytes.
+        // The length is part of the digest, so that no two lists of texts have the same bytes.
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }
@@ -150,18 +154,51 @@ pub fn digest_text(digest: [u8; 32]) -> String {
     format!("sha256:{digits}")
 }
 
-fn compile(
-    modules: &[(String, String)],
-    data: Option<Value>,
-    dialect: Dialect,
+/// Compiles on a thread with a large stack.
+fn on_thread(
+    compile: impl FnOnce() -> Result<Policy, CompileErrors> + Send + 'static,
 ) -> Result<Policy, CompileErrors> {
-    let digest = digest(modules);
+    thread::run(None, compile).unwrap_or_else(|error| {
+        let error = CompileError::whole(Reason::Semantics, error.to_string());
+        Err(CompileErrors::one(error))
+    })
+}
+
+/// Modules that were read and analysed.
+struct Compiled {
+    engine: Engine,
+    /// The modules as they were written.
+    modules: Vec<Ref<Module>>,
+    rules: Vec<Rule>,
+    language: Language,
+}
+
+impl Compiled {
+    /// Creates the policy, with documents below `data`.
+    fn with_data(mut self, data: Option<Value>, digest: [u8; 32]) -> Result<Policy, CompileErrors> {
+        if let Some(data) = data {
+            self.engine
+                .add_data(data)
+                .map_err(|error| unusable(&error))?;
+        }
+        Ok(Policy {
+            engine: Arc::new(self.engine),
+            rules: self.rules.into(),
+            language: self.language,
+            digest,
+            stuck: Arc::default(),
+        })
+    }
+}
+
+fn compile(modules: &[(String, String)], dialect: Dialect) -> Result<Compiled, CompileErrors> {
     let modules = &normalised(modules)?;
     let (language, mut engine) = parse(modules, dialect.language)?;
+    let written = engine.get_modules().to_vec();
     let used = functions::check(engine.get_modules(), language)?;
     variables::check(engine.get_modules())?;
     let rules = functions::rules(engine.get_modules());
-    let mut engine = match rewrite::rewrite(modules, engine.get_modules()) {
+    let engine = match rewrite::rewrite(modules, engine.get_modules()) {
         None => analyse(engine, &used, dialect)?,
         Some(rewritten) => {
             let ready = read_again(&rewritten, language, &used, dialect);
@@ -169,15 +206,11 @@ fn compile(
             ready.or_else(|error| analyse(engine, &used, dialect).and(Err(error)))?
         }
     };
-    if let Some(data) = data {
-        engine.add_data(data).map_err(|error| unusable(&error))?;
-    }
-    Ok(Policy {
-        engine: Arc::new(engine),
-        rules: rules.into(),
+    Ok(Compiled {
+        engine,
+        modules: written,
+        rules,
         language,
-        digest,
-        stuck: Arc::default(),
     })
 }
 

@@ -23,8 +23,9 @@ use regorus::unstable::{
 use regorus::{Engine, Value};
 
 use crate::error::{CompileError, Reason};
-use crate::functions::{self, Names, is_builtin};
+use crate::functions::{self, is_builtin};
 use crate::language::Language;
+use crate::names::Names;
 use crate::syntax::{self, path};
 use crate::{builtins, newer_syntax, scopes, tokens};
 

@@ -30,31 +30,37 @@ pub struct Account {
 }
 
 /// Creates a policy with all grants that a template requires: each credential from a key of a Secret with its name,
-/// by this provider. Values that the template does not contain are placeholders, see [`placeholders`]. Admission
-/// accepts the policy unchanged.
+/// by this provider, or without one by the provider of its name. Values that the template does not contain are
+/// placeholders, see [`placeholders`]. Admission accepts the policy unchanged.
 #[must_use]
 pub fn scaffold(
     name: &str,
     template: &str,
     resolved: &Resolved,
-    provider: ProviderKind,
+    provider: Option<ProviderKind>,
 ) -> BrokerPolicy {
+    let kinds = resolved.credentials.iter();
+    let kinds = kinds.map(|credential| provider.unwrap_or_else(|| usual_provider(credential)));
+    let kinds: Vec<ProviderKind> = kinds.collect();
+    let is_for_anthropic = |kind: &ProviderKind| *kind == ProviderKind::AnthropicAPI;
     let mut needs = resolved.egress.clone();
-    if !resolved.credentials.is_empty() {
-        needs.extend(missing(&needs, provider));
+    let mut hosts = hosts(&needs);
+    if kinds.iter().any(is_for_anthropic) {
+        if !hosts.iter().any(|host| is_anthropic(host)) {
+            needs.push(over_tls(ANTHROPIC_HOST));
+        }
+        // No other credential is for this host, which is the default of the provider.
+        hosts.retain(|host| !is_anthropic(host));
     }
-    let hosts: Vec<String> = match provider {
-        // The host of the provider is the default.
-        ProviderKind::AnthropicAPI => Vec::new(),
-        _ => hosts(&needs),
-    };
-    let credentials = resolved
-        .credentials
-        .iter()
-        .map(|credential| CredentialGrant {
-            name: credential.clone(),
-            provider: by(provider, credential, &hosts),
-        });
+    if hosts.is_empty() && !kinds.iter().all(is_for_anthropic) {
+        needs.push(over_tls(PLACEHOLDER));
+        hosts.push(PLACEHOLDER.to_owned());
+    }
+    let credentials = resolved.credentials.iter().zip(kinds);
+    let credentials = credentials.map(|(credential, kind)| CredentialGrant {
+        name: credential.clone(),
+        provider: by(kind, credential, &hosts),
+    });
     let egress = needs.iter().map(|need| EgressGrant {
         host: need.host.clone(),
         ports: need.ports.clone(),
@@ -68,41 +74,46 @@ pub fn scaffold(
         },
         ..BrokerPolicySpec::default()
     };
-    BrokerPolicy::new(name, spec)
+    // `BrokerPolicy::new` copies the annotations of the definition.
+    BrokerPolicy {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
 }
 
-/// Returns the host to which credentials of a provider are sent, if none of these needs is such a host.
-fn missing(needs: &[EgressNeed], provider: ProviderKind) -> Option<EgressNeed> {
-    let host = match provider {
-        ProviderKind::AnthropicAPI => {
-            let mut needs = needs.iter().filter(|need| is_tls(need));
-            let covers = |need: &EgressNeed| {
-                let hosts = need.host.parse::<Hosts>();
-                hosts.is_ok_and(|hosts| hosts.matches(ANTHROPIC_HOST))
-            };
-            (!needs.any(covers)).then_some(ANTHROPIC_HOST)
-        }
-        _ => hosts(needs).is_empty().then_some(PLACEHOLDER),
-    };
-    host.map(|host| EgressNeed {
+/// Returns the provider of the service that a credential's name stands for, or else the provider of any value.
+fn usual_provider(credential: &str) -> ProviderKind {
+    match credential {
+        "ANTHROPIC_API_KEY" => ProviderKind::AnthropicAPI,
+        _ => ProviderKind::UserSuppliedSecret,
+    }
+}
+
+fn is_anthropic(host: &str) -> bool {
+    let hosts = host.parse::<Hosts>();
+    hosts.is_ok_and(|hosts| hosts.matches(ANTHROPIC_HOST))
+}
+
+fn over_tls(host: &str) -> EgressNeed {
+    EgressNeed {
         host: host.to_owned(),
         ports: vec![CREDENTIAL_PORT],
-    })
+    }
 }
 
 /// Returns the hosts to which a credential can be sent, each once.
 fn hosts(needs: &[EgressNeed]) -> Vec<String> {
     let mut hosts: Vec<String> = Vec::new();
-    for need in needs.iter().filter(|need| is_tls(need)) {
-        if !hosts.contains(&need.host) {
+    for need in needs {
+        if has_port_in(&need.ports, CREDENTIAL_PORT) && !hosts.contains(&need.host) {
             hosts.push(need.host.clone());
         }
     }
     hosts
-}
-
-fn is_tls(need: &EgressNeed) -> bool {
-    has_port_in(&need.ports, CREDENTIAL_PORT)
 }
 
 /// Returns the placeholders of a scaffolded policy, by field.
@@ -224,8 +235,8 @@ fn by(kind: ProviderKind, credential: &str, hosts: &[String]) -> Provider {
         app_id: id(),
         installation_id: id(),
         hosts: match kind {
-            ProviderKind::UserSuppliedSecret => Vec::new(),
-            _ => hosts.to_vec(),
+            ProviderKind::UserSuppliedSecret | ProviderKind::AnthropicAPI => Vec::new(),
+            ProviderKind::GitHubApp | ProviderKind::PATPool => hosts.to_vec(),
         },
         delivery_mode: (kind == ProviderKind::UserSuppliedSecret).then_some(DeliveryMode {
             proxy_injected: Some(injected),

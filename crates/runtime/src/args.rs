@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{ArgAction, Args};
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::KubeConfigOptions;
 use tracing::Metadata;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
+
+use crate::kubeconfig;
 
 /// Flags that every oz binary has.
 #[derive(Args, Clone, Debug)]
@@ -115,15 +117,22 @@ impl Common {
     }
 
     async fn connection(&self) -> anyhow::Result<Config> {
-        let Some(file) = &self.kubeconfig else {
-            return Config::infer()
-                .await
+        let (found, source) = match &self.kubeconfig {
+            Some(file) => (kubeconfig::read(file).map(Some), file.display().to_string()),
+            None => (
+                kubeconfig::find(std::env::var_os("KUBECONFIG").as_deref()),
+                "the kubeconfig".to_owned(),
+            ),
+        };
+        let found = found.with_context(|| {
+            format!("failed to read {source}; name another file with --kubeconfig or $KUBECONFIG")
+        })?;
+        let Some(found) = found else {
+            return Config::incluster()
                 .context("failed to find a cluster; name one with --kubeconfig or $KUBECONFIG");
         };
-        let read = Kubeconfig::read_from(file)
-            .with_context(|| format!("failed to read {}", file.display()))?;
-        Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+        Config::from_custom_kubeconfig(found, &KubeConfigOptions::default())
             .await
-            .with_context(|| format!("failed to use {}", file.display()))
+            .with_context(|| format!("failed to use {source}"))
     }
 }

@@ -48,7 +48,7 @@ pub fn client(mut config: Config) -> Result<(Client, ServerClock), ClientError> 
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
     let clock = ServerClock::new();
-    let client = connecting(config)?
+    let client = connecting(&config)?
         .with_layer(&ClockLayer {
             clock: clock.clone(),
             connections: Handle::current(),

@@ -4,6 +4,7 @@
 //! process.
 
 pub mod clock;
+pub mod kubeconfig;
 pub mod raw;
 
 mod address;
@@ -23,6 +24,7 @@ mod metrics;
 mod probes;
 mod readiness;
 mod recorder;
+mod roots;
 mod runtime;
 mod scan;
 #[cfg(feature = "programs")]

@@ -216,7 +216,9 @@ async fn starter_client(layout: &Layout, authority: &Authority) -> Result<kube::
 }
 
 fn node() -> Result<NodeObject> {
-    let size = json!({ "cpu": "1000", "memory": "1Ti", "pods": "100000" });
+    let size = json!({
+        "cpu": "1000", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "100000",
+    });
     let node = json!({
         "metadata": {
             "name": NAME,

@@ -173,6 +173,7 @@ impl Action {
             self,
             Self::AccessGranted
                 | Self::EmergencyGranted
+                | Self::ReviewGiven
                 | Self::TargetPinned
                 | Self::SessionOpened
                 | Self::SessionRecorded

@@ -198,8 +198,8 @@ impl<R: AccessRequest> RequestValidator<R> {
         let reviews = self.reviews.all().await?;
         let reviews = reviews.iter().map(AsRef::as_ref);
         let uid = request.metadata.uid.as_deref();
-        let count = emergency::unreviewed(&self.keys, person, uid, reviews, empty(), empty());
-        emergency::has_room(person, request.template, terms.most, count).map_err(denied)
+        let uids = emergency::unreviewed(&self.keys, person, uid, reviews, empty(), empty());
+        emergency::has_room(person, request.template, terms.most, &uids).map_err(denied)
     }
 
     /// Checks that the request that it extends is the requester's own, and still in effect. The

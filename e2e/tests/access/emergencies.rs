@@ -2,12 +2,17 @@
 //! emergencies count across all namespaces.
 
 use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use oz_api::{AccessReview, ExecAccessRequest, Finding, Phase, conditions, labels};
-use oz_e2e::{Person, Scene, alerts, conditions_line, emergency_template, found, refused};
+use oz_e2e::{
+    NAMESPACE, Person, REVIEWS, Scene, alerts, conditions_line, emergency_template, found, refused,
+};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use oz_trail::AuditEvent;
+use serde_json::json;
 
 use crate::{scene, system};
 
@@ -220,4 +225,99 @@ async fn emergency_is_denied_while_too_many_are_unreviewed() -> Result<()> {
     })
     .await?;
     Ok(())
+}
+
+/// Permits the reviewers to review emergencies of deleted namespaces, whose reviews are in oz's own namespace.
+async fn may_review_deleted(scene: &Scene) -> Result<()> {
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": "reviewers"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "oz-review-access",
+        },
+        "subjects": [
+            {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "security"},
+        ],
+    }))?;
+    let bindings = kube::Api::<RoleBinding>::namespaced(scene.admin.clone(), NAMESPACE);
+    bindings.create(&PostParams::default(), &binding).await?;
+    Ok(())
+}
+
+async fn delete_namespace(scene: &Scene) -> Result<()> {
+    let namespaces: kube::Api<Namespace> = kube::Api::all(scene.admin.clone());
+    namespaces
+        .delete(scene.name(), &DeleteParams::default())
+        .await?;
+    let what = format!("namespace {} to be deleted", scene.name());
+    eventually(&what, CONDITION_TIMEOUT, async || {
+        let found = namespaces.get_opt(scene.name()).await?;
+        Ok(found.is_none().then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn emergencies_of_deleted_namespaces_count_until_reviewed() -> Result<()> {
+    let dana = on_call("dana-five");
+    // Reviewed, then deleted.
+    let reviewed = with_emergencies("reviewed-gone", "24h", 1).await?;
+    dana.has_emergency(&reviewed, "inc", "guarded").await?;
+    let review = reviewed.review_of("inc").await?;
+    ERIN.reviews(&reviewed, &review.name_any(), &found(Finding::Justified))
+        .await?;
+    delete_namespace(&reviewed).await?;
+    // Deleted, then reviewed.
+    let open = with_emergencies("open-gone", "24h", 1).await?;
+    dana.has_emergency(&open, "inc", "guarded").await?;
+    let granted = open.requests("admin").await?.ready("inc").await?;
+    let uid = granted.request.uid().context("no UID")?;
+    let name = open.review_of("inc").await?.name_any();
+    delete_namespace(&open).await?;
+    let moved = kube::Api::<AccessReview>::namespaced(open.admin.clone(), NAMESPACE);
+    eventually(
+        "its review in oz's own namespace",
+        CONDITION_TIMEOUT,
+        async || Ok(moved.get_opt(&name).await?),
+    )
+    .await?;
+    let scene = with_emergencies("after-gone", "24h", 1).await?;
+    let mut names = (0..).map(|number| format!("next-{number}"));
+    let mut ask = async || {
+        let name = names.next().context("no more names")?;
+        let answer = dana.has_emergency(&scene, &name, "guarded").await;
+        anyhow::Ok((name, answer))
+    };
+    let told = eventually("admission to refuse it", CONDITION_TIMEOUT, async || {
+        let (_, answer) = ask().await?;
+        match answer {
+            Ok(()) => Ok(None),
+            refusal => Ok(Some(refused(refusal)?)),
+        }
+    })
+    .await?;
+    ensure!(told.contains(&uid), "{told}");
+    may_review_deleted(&open).await?;
+    let finding = found(Finding::Justified);
+    eventually("the finding", CONDITION_TIMEOUT, async || {
+        let written = ERIN.patch(&open.admin, NAMESPACE, REVIEWS, &name, &finding);
+        // RBAC learns of the binding in a moment.
+        Ok(written.await.ok())
+    })
+    .await?;
+    let given = on_record(&open, "ReviewGiven", &uid).await?;
+    let places: Vec<_> = given
+        .iter()
+        .map(|event| event.spec.record.request.namespace.as_str())
+        .collect();
+    assert_eq!(places, [open.name()]);
+    let requests = scene.requests("admin").await?;
+    let over = |status: &oz_api::RequestStatus| status.phase != Phase::Pending;
+    eventually("the next to be granted", CONDITION_TIMEOUT, async || {
+        let (name, answer) = ask().await?;
+        answer?;
+        let decided = requests.until(&name, "to be decided", over).await?;
+        let phase = decided.status.unwrap_or_default().phase;
+        Ok((phase == Phase::Active).then_some(()))
+    })
+    .await
 }

@@ -65,7 +65,7 @@ async fn access_to_a_cron_job_waits_for_a_run_and_is_to_its_pod() -> Result<()> 
     alice.create(&exec_request("ask", "nightly", "5m")).await?;
     alice
         .until("ask", "to wait for a run", |status| {
-            conditions_line(status).contains("CronJob nightly has no pod that is Ready")
+            conditions_line(status).contains("CronJob nightly has no pod that is Running")
         })
         .await?;
     create_job("by-hand", "nightly")?;

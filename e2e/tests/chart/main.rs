@@ -2,6 +2,7 @@
 //! server.
 //! A real node shows that it works (`e2e/tests/node/chart.rs`).
 
+mod by_hand;
 mod configuration;
 mod egress;
 mod install;

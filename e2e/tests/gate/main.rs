@@ -4,6 +4,7 @@
 mod away;
 mod debugging;
 mod encrypted;
+mod goaway;
 mod idle;
 mod kills;
 mod kubeconfig;
@@ -32,10 +33,14 @@ struct Whole {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// Returns the cluster, with an API server that finds Services by their addresses.
+/// Returns the cluster, with an API server that finds Services by their addresses, and that closes connections at
+/// random.
 async fn cluster() -> Result<&'static Cluster> {
     Cluster::shared_with(ClusterOptions {
-        api_server_flags: vec!["--enable-aggregator-routing=false".to_owned()],
+        api_server_flags: vec![
+            "--enable-aggregator-routing=false".to_owned(),
+            "--goaway-chance=0.02".to_owned(),
+        ],
         ..ClusterOptions::default()
     })
     .await

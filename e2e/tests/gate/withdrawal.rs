@@ -50,7 +50,7 @@ async fn without_a_ready_gate_namespaces_can_be_deleted_and_with_the_next_one_pe
     let cluster = cluster().await?;
     let admin = cluster.client("admin").await?;
     let serving = Gate::free_address(cluster)?;
-    apply(cluster, "deploy/rbac/namespace.yaml")?;
+    apply(cluster, "deploy/rbac/00-namespace.yaml")?;
     apply(cluster, "deploy/rbac/gate")?;
     ready(&admin, serving, true).await?;
     let options = Gate::operator_options()

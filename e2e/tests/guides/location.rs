@@ -165,6 +165,7 @@ fn programs(directory: &Path, cluster: &Cluster) -> Result<PathBuf> {
     symlink(tools.path(Tool::Helm)?, programs.join("helm"))?;
     symlink(&ozctl, programs.join("ozctl"))?;
     symlink(&ozctl, programs.join("kubectl-oz"))?;
+    symlink(&ozctl, programs.join("kubectl_complete-oz"))?;
     let mut path = programs.into_os_string();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());

@@ -61,7 +61,12 @@ async fn manifest_for_original_applies_unchanged() -> Result<()> {
         .workspace_until("shelves", "is filled", filled)
         .await?;
     let policies: Api<BrokerPolicy> = Api::namespaced(world.admin.clone(), world.name());
-    for name in ["allow-parrot-cli", "allow-parrot-usersecret"] {
+    for name in [
+        "allow-parrot-cli",
+        "allow-parrot-usersecret",
+        "allow-parrot-pool",
+        "allow-parrot-app",
+    ] {
         eventually("the policy to be ready", CONDITION_TIMEOUT, async || {
             let status = policies.get(name).await?.status.unwrap_or_default();
             Ok(conditions::is_true(&status.conditions, "Ready").then_some(()))

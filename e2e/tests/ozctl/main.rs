@@ -3,7 +3,9 @@
 //! an exec runs on this machine; exit codes and ends of input are tested on a real node.
 
 mod certificates;
+mod completion;
 mod create;
+mod ends;
 mod exec;
 mod explain;
 mod look;

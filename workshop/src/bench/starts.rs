@@ -138,7 +138,7 @@ async fn compare(
 
 /// Installs oz with harness runs.
 fn install(cluster: &Cluster) -> Result<()> {
-    let namespace = repository().join("deploy/rbac/namespace.yaml");
+    let namespace = repository().join("deploy/rbac/00-namespace.yaml");
     let mut kubectl = cluster.kubectl("admin");
     kubectl.args(["apply", "-f", &namespace.display().to_string()]);
     run(kubectl)?;

@@ -85,7 +85,7 @@ const DIVIDED: [(&str, &[Group]); 7] = [
                 parts: 2,
                 ..TURNS
             },
-            // These render the chart, and one of them queries an API server about it.
+            // These render the chart, and two of them query an API server.
             Group {
                 parts: 1,
                 threads: 2,

@@ -31,7 +31,7 @@ const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
     validation = Rule::new(SPEC_IS_GIVEN).message(SPEC_IS_GIVEN_MESSAGE).field_path(".spec"),
     printcolumn = r#"{"name":"Templates", "type":"string", "jsonPath":".spec.appliesToTemplates", "description":"Templates whose runs the policy is for"}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp", "description":"Time since it was created"}"#,
-    printcolumn = r#"{"name":"Discovery-Until", "type":"date", "jsonPath":".spec.egressDiscovery.expiresAt", "description":"Time until which any host is permitted", "priority":1}"#
+    printcolumn = r#"{"name":"Discovery-Until", "type":"date", "jsonPath":".spec.egressDiscovery.expiresAt", "description":"Time until which the discovery is accepted", "priority":1}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct BrokerPolicySpec {

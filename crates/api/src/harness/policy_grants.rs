@@ -98,8 +98,9 @@ pub struct Provider {
     #[schemars(range(min = 60, max = 86400))]
     pub rotation_seconds: Option<i32>,
 
-    /// Hosts that get the credential, at most 64. grants.egress must cover them. For AnthropicAPI,
-    /// api.anthropic.com if empty. Invalid for UserSuppliedSecret, which has proxyInjected.hosts.
+    /// Hosts that get the credential, at most 64. grants.egress must cover them. If empty,
+    /// api.anthropic.com for AnthropicAPI, github.com and api.github.com for GitHubApp and PATPool.
+    /// Invalid for UserSuppliedSecret, which has proxyInjected.hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub hosts: Vec<String>,

@@ -59,6 +59,12 @@ pub struct AccessReviewSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attestation: Option<Attestation>,
 
+    /// Namespace of the reviewed access, if the review is in oz's own namespace since that namespace was deleted or
+    /// does not accept the review. Otherwise it is the namespace of the review.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub reviewed_namespace: Option<String>,
+
     /// The user who declared the emergency or used break-glass.
     #[serde(default, skip_serializing_if = "is_default")]
     pub requester: Reviewed,
@@ -120,6 +126,15 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
+impl AccessReview {
+    /// Returns the namespace of the reviewed access, which may be deleted.
+    #[must_use]
+    pub fn reviewed_namespace(&self) -> Option<&str> {
+        let reviewed = self.spec.reviewed_namespace.as_deref();
+        reviewed.or(self.metadata.namespace.as_deref())
+    }
+}
+
 impl AccessReviewSpec {
     /// Checks whether the required content is written.
     #[must_use]
@@ -145,6 +160,8 @@ const FINDING_IS_FINAL: &str = "has(self.spec) == has(oldSelf.spec) && (!has(sel
     && (!has(self.spec.accessRequestRef) || self.spec.accessRequestRef == oldSelf.spec.accessRequestRef) \
     && has(self.spec.breakGlass) == has(oldSelf.spec.breakGlass) \
     && (!has(self.spec.breakGlass) || self.spec.breakGlass == oldSelf.spec.breakGlass) \
+    && has(self.spec.reviewedNamespace) == has(oldSelf.spec.reviewedNamespace) \
+    && (!has(self.spec.reviewedNamespace) || self.spec.reviewedNamespace == oldSelf.spec.reviewedNamespace) \
     && has(self.spec.requester) == has(oldSelf.spec.requester) \
     && (!has(self.spec.requester) || self.spec.requester == oldSelf.spec.requester) \
     && has(self.spec.dueAt) == has(oldSelf.spec.dueAt) \
@@ -167,6 +184,7 @@ const ATTESTATION_ALONE: &str = "!has(self.spec) || (has(self.spec.attestation) 
     ? !has(self.spec.requester) && !has(self.spec.emergency) && !has(self.spec.grantedAt) \
     && !has(self.spec.records) && !has(self.spec.dueAt) && !has(self.spec.finding) \
     && !has(self.spec.reason) && !has(self.spec.template) && !has(self.spec.reviewers) \
+    && !has(self.spec.reviewedNamespace) \
     : has(self.spec.requester) && has(self.spec.emergency) && has(self.spec.grantedAt) \
     && has(self.spec.records) && has(self.spec.dueAt))";
 

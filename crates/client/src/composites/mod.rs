@@ -1,6 +1,7 @@
 //! Composites, CompositeControllers and RegoControllers: the list of them, the locations of their functions, the
-//! number of their parents, and the last error.
+//! number of their parents, and the last error; and the [`plan`] of a change.
 
+pub mod plan;
 mod read;
 
 use std::fmt;
@@ -24,6 +25,12 @@ use serde::Serialize;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
 pub use read::{Found, read};
+
+/// The kind of MetaController that oz does not run.
+pub(crate) const DECORATOR: &str = "DecoratorController";
+/// The message about objects of that kind.
+pub(crate) const NO_DECORATORS: &str = "oz does not run DecoratorControllers: let MetaController run them, or write a CompositeController \
+     with a kind of its own as parent";
 
 /// The number of composites for which parents are counted concurrently.
 const COUNTS: usize = 8;

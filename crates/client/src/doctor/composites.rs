@@ -5,11 +5,14 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::Api;
 use kube::api::ListParams;
+use kube::core::DynamicObject;
 use oz_composites::Declaration;
+use oz_composites::declared::KindName;
 
 use super::finding::{Check, Finding, Object, name};
 use super::site::Site;
 use crate::cluster::Cluster;
+use crate::composites::{DECORATOR, NO_DECORATORS};
 use crate::failure::Result;
 use crate::{composites, printable};
 
@@ -25,6 +28,7 @@ pub(super) async fn composites(site: &Site<'_>) -> Vec<Finding> {
         Ok(found) => found,
     };
     let mut findings = vec![CHECK.concluded(judge(&found.composites))];
+    findings.extend(decorators(site.cluster).await);
     let is_metacontroller = |one: &Declaration| matches!(one, Declaration::CompositeController(_));
     if found.composites.iter().any(is_metacontroller) {
         let names = site.config.iter();
@@ -34,6 +38,25 @@ pub(super) async fn composites(site: &Site<'_>) -> Vec<Finding> {
         findings.extend(others.transpose().map(|others| CHECK.concluded(others)));
     }
     findings
+}
+
+/// Reports the DecoratorControllers, which oz does not run. Reports nothing for a cluster without their kind.
+async fn decorators(cluster: &Cluster) -> Option<Finding> {
+    let kind = KindName {
+        api_version: "metacontroller.k8s.io/v1alpha1".to_owned(),
+        resource: "decoratorcontrollers".to_owned(),
+    };
+    let resource = kind.api_resource(DECORATOR);
+    let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
+    let listed = cluster
+        .answer(api.list_metadata(&ListParams::default()))
+        .await;
+    let names = listed.ok()?.items.into_iter();
+    let names: Vec<String> = names.filter_map(|one| one.metadata.name).collect();
+    (!names.is_empty()).then(|| {
+        let names = names.join(", ");
+        CHECK.wrong(format!("{DECORATOR} {names}: not run here"), NO_DECORATORS)
+    })
 }
 
 /// Reports the composites with parents that adopt as with MetaController.

@@ -8,7 +8,8 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use oz_api::{
-    AccessConfig, ExecAccessRequest, Phase, PodAccessRequest, RequestStatus, Requester, labels,
+    AccessConfig, ExecAccessRequest, Phase, PodAccessRequest, RequestStatus, Requester, Sessions,
+    labels,
 };
 use oz_core::access::continued::Continued;
 use oz_core::access::decide::{self, Denial, Rule};
@@ -91,6 +92,11 @@ pub enum Gap {
     /// The operator creates no pods.
     #[error("access.pods of the configuration is false, and the operator creates no pods")]
     NoPods,
+    /// The template requires the gate, and the user could not read whether the operator has one.
+    #[error(
+        "the template requires the gate, and the operator's configuration says whether there is one: {0}"
+    )]
+    Gate(String),
     /// The user could not read an object.
     #[error(transparent)]
     Unreadable(CoreFailure),
@@ -270,14 +276,7 @@ pub async fn explain<R: Explained>(
         namespace: cluster.namespace.clone(),
         name: request.map(ResourceExt::name_any),
         template_exists: template.is_some(),
-        plan: plan(
-            cluster,
-            &configured.settings,
-            &unsaved,
-            (template, locks),
-            now,
-        )
-        .await?,
+        plan: plan(cluster, configured, &unsaved, (template, locks), now).await?,
         requester,
         status: request.and_then(|request| request.status().cloned()),
         ask,
@@ -332,11 +331,19 @@ fn unsaved<R: Explained>(
 /// Returns the operator's plan for the request. It names the facts that the operator would see and this client cannot.
 async fn plan<R: Explained>(
     cluster: &Cluster,
-    settings: &Settings,
+    configured: &Configured,
     request: &R,
     (template, locks): (Option<<R as AccessRequest>::Template>, Locks),
     now: Timestamp,
 ) -> Result<Planned> {
+    let settings = &configured.settings;
+    // The defaults, which stand in for what the user may not read, have no gate.
+    if let Source::Defaults(why) = &configured.source
+        && let Some(template) = &template
+        && template.config().sessions == Sessions::Gate
+    {
+        return Ok(Planned::Unknown(Gap::Gate(why.clone())));
+    }
     if !settings.serves(&cluster.namespace) {
         return Ok(Planned::Unknown(Gap::OtherNamespaces));
     }
@@ -387,4 +394,76 @@ async fn continued<R: Explained>(cluster: &Cluster, request: &R) -> Result<Optio
         annotations.insert(labels::REQUESTER.to_owned(), stamp);
     }
     Ok(Some(Continued::from_request(&keys(), &found.view())))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Config;
+    use oz_api::ExecAccessTemplate;
+    use oz_config::OzConfiguration;
+    use serde_json::json;
+
+    use super::*;
+
+    fn template(sessions: &str) -> ExecAccessTemplate {
+        let template = json!({
+            "apiVersion": "crds.wizardofoz.co/v1alpha1",
+            "kind": "ExecAccessTemplate",
+            "metadata": {"name": "shell", "namespace": "shop", "uid": "t"},
+            "spec": {
+                "accessConfig": {
+                    "allowedGroups": ["devs"], "defaultDuration": "1h", "maxDuration": "2h",
+                    "sessions": sessions,
+                },
+                "controllerTargetRef": {
+                    "apiVersion": "apps/v1", "kind": "Deployment", "name": "web",
+                },
+            },
+        });
+        serde_json::from_value(template).unwrap()
+    }
+
+    /// Returns the plan for a request of a member, by a configuration from this source.
+    async fn planned(sessions: &str, source: Source) -> Planned {
+        let now = Timestamp::now();
+        let requester = Requester {
+            user: "alice".to_owned(),
+            groups: vec!["devs".to_owned()],
+            ..Requester::default()
+        };
+        let ask = Ask {
+            template: "shell".to_owned(),
+            prefix: "alice".to_owned(),
+            ..Ask::default()
+        };
+        let config = Config::new("http://127.0.0.1:1".parse().unwrap());
+        let cluster = Cluster::new(config, "shop", None).unwrap();
+        let config = OzConfiguration::default();
+        let configured = Configured {
+            settings: config.settings("oz-system"),
+            config,
+            source,
+        };
+        let request: ExecAccessRequest = unsaved("shop", &requester, &ask, None, now).unwrap();
+        let known = (Some(template(sessions)), Locks::default());
+        let planned = plan(&cluster, &configured, &request, known, now).await;
+        planned.unwrap()
+    }
+
+    #[tokio::test]
+    async fn gate_is_not_assumed_absent_by_users_who_may_not_read_configuration() {
+        let unread = || Source::Defaults("alice may not list configmaps".to_owned());
+        let planned_of = planned("Gate", unread()).await;
+        let Planned::Unknown(gap @ Gap::Gate(_)) = planned_of else {
+            panic!("a plan by assumed facts");
+        };
+        assert!(gap.to_string().ends_with("alice may not list configmaps"));
+        let known = Source::ConfigMap("oz-system/oz".to_owned());
+        let Planned::Plan(_) = planned("Gate", known).await else {
+            panic!("no plan by known facts");
+        };
+        let Planned::Unknown(Gap::Unreadable(_)) = planned("BestEffort", unread()).await else {
+            panic!("the workload cannot be read from this cluster");
+        };
+    }
 }

@@ -9,16 +9,20 @@ use kube::api::ListParams;
 use kube::core::DynamicObject;
 use oz_api::conditions;
 use oz_composites::declared::{Call, Declared, Family, Placed};
+use oz_composites::related::{Related, Rule};
 use oz_composites::rights::{self, Want};
 use oz_composites::supervise::{ACCEPTED, DELETION_LIMIT_EXCEEDED, Mode, PolicyFound};
 use oz_composites::{
     Called, Composite, Declaration, Facts, Function as Which, Moment, Pass, Question, ends,
 };
-use oz_core::controller::{Controller, Decision, Live, Plan, Step, Verdict};
+use oz_core::controller::{
+    Controller, Decision, Failure as CoreFailure, Live, Plan, Step, Verdict,
+};
 use oz_core::validate::Violation;
 use serde_json::Value;
 
-use super::function::{ask, related, rules};
+use super::function::{Policies, related};
+use super::hook::Hook;
 use super::unsaved::keys;
 use crate::cluster::Cluster;
 use crate::composites::{self, Found, Function, Trouble, objects, placed};
@@ -199,91 +203,176 @@ async fn plan(
     parent: &DynamicObject,
 ) -> Result<Outcome> {
     let family = family(cluster, &declared).await?;
-    let keys = keys();
-    let mut live = children(cluster, &family, parent).await?;
-    for child in &mut live {
-        ends::take_on_trust(&keys, child);
-    }
+    let live = children(cluster, &family, parent).await?;
+    let mut planner = Planner {
+        cluster: Some(cluster),
+        policies: Policies::new(Some(cluster), &[]),
+        hook: None,
+        withheld: withheld(composite, &declared),
+        composite: as_operator(composite, declared, family),
+        now: Timestamp::now(),
+    };
+    planner.plan(parent, live).await
+}
+
+/// Returns a composite as the operator runs it.
+pub(crate) fn as_operator(
+    composite: &Declaration,
+    declared: Declared,
+    family: Family,
+) -> Composite {
     let leaving = composite.metadata().deletion_timestamp.is_some();
-    let withheld = withheld(composite, &declared);
-    let composite = Composite {
+    Composite {
         name: composite.title(),
         declared,
         family,
         observes_generation: false,
-        keys,
-        // The explanation shows the effects of a dry run.
+        keys: keys(),
+        // The plan shows the effects of a dry run.
         mode: if leaving { Mode::Leave } else { Mode::Run },
         policy: None,
         // Only the operator knows the authors of the parent.
         bindable: None,
-    };
-    let now = Timestamp::now();
-    let mut facts = Facts::default();
-    let mut policy = None;
-    loop {
-        match composite.decide(now, parent, &facts, &live) {
-            Verdict::Decided(decision) => {
-                return Ok(build_outcome(decision, &facts, live, policy, withheld));
+    }
+}
+
+/// The plans of one composite.
+pub(crate) struct Planner<'a> {
+    /// The cluster with the objects that a function selects.
+    pub(crate) cluster: Option<&'a Cluster>,
+    /// The Rego policies.
+    pub(crate) policies: Policies<'a>,
+    /// The server that is called for functions behind HTTP; if there is none, such a plan is not known.
+    pub(crate) hook: Option<Hook>,
+    /// The composite.
+    pub(crate) composite: Composite,
+    /// The reason why plans are not carried out.
+    pub(crate) withheld: Option<Withheld>,
+    /// The instant of the plan.
+    pub(crate) now: Timestamp,
+}
+
+impl Planner<'_> {
+    /// Returns the operator's plan for a parent with these objects of the kinds of children.
+    pub(crate) async fn plan(
+        &mut self,
+        parent: &DynamicObject,
+        mut live: Vec<Live>,
+    ) -> Result<Outcome> {
+        for child in &mut live {
+            ends::take_on_trust(&self.composite.keys, child);
+        }
+        let mut facts = Facts::default();
+        let mut policy = None;
+        loop {
+            let question = match self.composite.decide(self.now, parent, &facts, &live) {
+                Verdict::Decided(decision) => {
+                    let withheld = self.withheld;
+                    return Ok(build_outcome(decision, &facts, live, policy, withheld));
+                }
+                Verdict::Need { question, .. } => question,
+            };
+            match question {
+                // The parent has just been read.
+                Question::Alive => {
+                    facts.alive = Some(Ok(parent.metadata.deletion_timestamp.is_none()));
+                }
+                Question::Customize(request) => match self.customize(&request, parent).await? {
+                    Some(rules) => facts.rules = Some(rules.map_err(Into::into)),
+                    None => {
+                        let declared = &self.composite.declared;
+                        let call = declared.customize.as_ref().unwrap_or(&declared.sync);
+                        return Ok(self.untold(call, &request).await);
+                    }
+                },
+                Question::Related(rules) => facts.related = Some(Ok(self.related(&rules).await?)),
+                // Rights are not checked here, so the API server is not asked.
+                Question::Rights(wants) => facts.rights.extend(wants.into_iter().map(unknown)),
+                // Only the operator knows the number of passes.
+                Question::Slowed(_) => facts.slowed = Some(None),
+                Question::Call(which, request) => {
+                    let declared = &self.composite.declared;
+                    let call = match (which, &declared.finalize) {
+                        (Which::Finalize, Some(finalize)) => finalize,
+                        _ => &declared.sync,
+                    };
+                    let called = match (&call.in_process, &self.hook) {
+                        (Some(in_process), _) => {
+                            let asked = self.policies.ask(in_process, call, &request, self.now);
+                            let (asked, called) = asked.await?;
+                            policy = asked;
+                            called
+                        }
+                        (None, Some(hook)) => hook.call(call, &request).await,
+                        (None, None) => return Ok(self.untold(call, &request).await),
+                    };
+                    facts.called = Some(called.map_err(Into::into));
+                }
             }
-            // The parent has just been read from the API server.
-            Verdict::Need {
-                question: Question::Alive,
-                ..
-            } => facts.alive = Some(Ok(parent.metadata.deletion_timestamp.is_none())),
-            Verdict::Need {
-                question: Question::Customize(request),
-                ..
-            } => {
-                let asked = composite.declared.customize.as_ref();
-                let Some((call, policy)) =
-                    asked.zip(asked.and_then(|call| call.in_process.as_ref()))
-                else {
-                    let call = asked.unwrap_or(&composite.declared.sync);
-                    return Ok(untold(cluster, &composite.declared, call, &request, now).await);
-                };
-                let metadata = &parent.metadata;
-                let named = rules(cluster, policy, call, &request, metadata, now).await?;
-                facts.rules = Some(named.map_err(Into::into));
-            }
-            Verdict::Need {
-                question: Question::Related(rules),
-                ..
-            } => facts.related = Some(Ok(related(cluster, &rules).await?)),
-            // Rights are not checked here, so the API server is not asked.
-            Verdict::Need {
-                question: Question::Rights(wants),
-                ..
-            } => facts.rights.extend(wants.into_iter().map(unknown)),
-            // Only the operator knows the number of passes.
-            Verdict::Need {
-                question: Question::Slowed(_),
-                ..
-            } => facts.slowed = Some(None),
-            Verdict::Need {
-                question: Question::Call(which, request),
-                ..
-            } => {
-                let call = match (which, &composite.declared.finalize) {
-                    (Which::Finalize, Some(finalize)) => finalize,
-                    _ => &composite.declared.sync,
-                };
-                let Some(in_process) = &call.in_process else {
-                    return Ok(untold(cluster, &composite.declared, call, &request, now).await);
-                };
-                let (asked, called) = ask(cluster, in_process, call, &request, now).await?;
-                policy = asked;
-                facts.called = Some(called.map_err(Into::into));
-            }
+        }
+    }
+
+    /// Returns the rules for related objects; `None` if only the operator calls the function.
+    async fn customize(
+        &mut self,
+        request: &Value,
+        parent: &DynamicObject,
+    ) -> Result<Option<std::result::Result<Vec<Rule>, CoreFailure>>> {
+        let Some(call) = &self.composite.declared.customize else {
+            return Ok(None);
+        };
+        let metadata = &parent.metadata;
+        if let Some(policy) = &call.in_process {
+            let rules = self
+                .policies
+                .rules(policy, call, request, metadata, self.now);
+            return Ok(Some(rules.await?));
+        }
+        Ok(match &self.hook {
+            Some(hook) => Some(hook.rules(call, request, metadata).await),
+            None => None,
+        })
+    }
+
+    async fn related(&self, rules: &[Rule]) -> Result<Vec<Related>> {
+        match self.cluster {
+            Some(cluster) => related(cluster, rules).await,
+            None if rules.is_empty() => Ok(Vec::new()),
+            None => Err(Failure::new(
+                "the function reads related objects, which only a cluster has",
+            )
+            .next("run the command without --parent, in a cluster")),
+        }
+    }
+
+    /// Returns the known facts about a parent with a function behind HTTP.
+    async fn untold(&self, call: &Call, request: &Value) -> Outcome {
+        let kinds = request["children"].as_object().into_iter().flatten();
+        let children = kinds.flat_map(|(kind, children)| {
+            let (kind, _) = kind.split_once('.').unwrap_or((kind, ""));
+            let names = children.as_object().into_iter().flatten();
+            names.map(move |(name, _)| format!("{kind} {name}"))
+        });
+        let metadata = &request["parent"]["metadata"];
+        Outcome::Untold {
+            why: format!(
+                "its function is behind HTTP at {}, which only the operator calls: it may not be \
+                 reachable from here, and a call may have effects",
+                call.url
+            ),
+            children: children.collect(),
+            instants: ends::instants(&request["parent"], self.now),
+            trouble: match self.cluster {
+                Some(cluster) => trouble(cluster, &self.composite.declared, metadata).await,
+                None => None,
+            },
         }
     }
 }
 
 /// Returns the result for facts that only the operator can determine.
 fn unknown(want: Want) -> (Want, rights::Found) {
-    let why = || {
-        oz_core::controller::Failure::transient("Unknown", "only the operator knows the authors")
-    };
+    let why = || CoreFailure::transient("Unknown", "only the operator knows the authors");
     let (lacks, rules) = (Err(why()), Err(why()));
     (want, rights::Found { lacks, rules })
 }
@@ -317,39 +406,13 @@ fn build_outcome(
 }
 
 /// Returns the reason why the plan is not carried out.
-fn withheld(composite: &Declaration, declared: &Declared) -> Option<Withheld> {
+pub(crate) fn withheld(composite: &Declaration, declared: &Declared) -> Option<Withheld> {
     let status = composite.standing();
     let accepted = status.and_then(|status| conditions::find(&status.conditions, ACCEPTED));
     let waits = accepted.is_some_and(|condition| condition.reason == DELETION_LIMIT_EXCEEDED);
     match declared.dry_run {
         true => Some(Withheld::DryRun),
         false => waits.then_some(Withheld::DeletionLimitExceeded),
-    }
-}
-
-/// Returns the known facts about a parent with a function behind HTTP.
-async fn untold(
-    cluster: &Cluster,
-    declared: &Declared,
-    call: &Call,
-    request: &Value,
-    now: Timestamp,
-) -> Outcome {
-    let kinds = request["children"].as_object().into_iter().flatten();
-    let children = kinds.flat_map(|(kind, children)| {
-        let (kind, _) = kind.split_once('.').unwrap_or((kind, ""));
-        let names = children.as_object().into_iter().flatten();
-        names.map(move |(name, _)| format!("{kind} {name}"))
-    });
-    Outcome::Untold {
-        why: format!(
-            "its function is behind HTTP at {}, which only the operator calls: it may not be \
-             reachable from here, and a call may have effects",
-            call.url
-        ),
-        children: children.collect(),
-        instants: ends::instants(&request["parent"], now),
-        trouble: trouble(cluster, declared, &request["parent"]["metadata"]).await,
     }
 }
 
@@ -371,7 +434,7 @@ async fn trouble(cluster: &Cluster, declared: &Declared, metadata: &Value) -> Op
 }
 
 /// Returns the kinds of a composite.
-async fn family(cluster: &Cluster, declared: &Declared) -> Result<Family> {
+pub(crate) async fn family(cluster: &Cluster, declared: &Declared) -> Result<Family> {
     let parent = placed(cluster, &declared.parent).await?;
     let mut children = Vec::new();
     for (name, method) in &declared.children {

@@ -1,4 +1,4 @@
-//! The functions of a composite that are Rego policies, evaluated here as the operator would; and the related objects
+//! The functions of composites that are Rego policies, evaluated here as the operator would; and the related objects
 //! that they get, read with the rights of the user.
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,91 +14,146 @@ use oz_composites::related::{self, Related, Rule};
 use oz_composites::supervise::PolicyFound;
 use oz_composites::{Called, bundle};
 use oz_core::controller::Failure as CoreFailure;
-use oz_rego::Policy;
+use oz_rego::{Dialect, Policy};
 use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::composites::placed;
 use crate::failure::{Failure, Result};
 
-/// Returns the modules of a Rego policy; none if there is no text.
-async fn texts(cluster: &Cluster, policy: &InProcess) -> Result<Vec<(String, String)>> {
-    let place = policy.modules.to_string();
-    let maps = |namespace| Api::<ConfigMap>::namespaced(cluster.client.clone(), namespace);
-    let during = |failure: Failure| failure.during(&format!("failed to read the policy {place}"));
-    match &policy.modules {
-        Modules::Inline(text) => Ok(vec![(place, text.clone())]),
-        Modules::Bundle(namespace) => {
-            let maps = maps(namespace);
-            let all = cluster.answer(maps.list(&ListParams::default())).await;
-            Ok(bundle::modules(&all.map_err(during)?.items))
+/// The Rego policies of composites: each is read and compiled once, from ConfigMaps that a file has, or else from those
+/// of the cluster.
+#[derive(Default)]
+pub(crate) struct Policies<'a> {
+    cluster: Option<&'a Cluster>,
+    given: &'a [ConfigMap],
+    compiled: HashMap<Text, std::result::Result<Policy, CoreFailure>>,
+}
+
+/// The texts of a policy, and their dialect.
+type Text = (String, Dialect);
+
+impl<'a> Policies<'a> {
+    /// Creates the policies of a cluster, if there is one, in which these ConfigMaps are given.
+    pub(crate) fn new(cluster: Option<&'a Cluster>, given: &'a [ConfigMap]) -> Self {
+        Self {
+            cluster,
+            given,
+            compiled: HashMap::new(),
         }
-        Modules::Key {
-            namespace,
-            name,
-            key,
-        } => {
-            let map = cluster.find(&maps(namespace), name).await.map_err(during)?;
-            let text = map.and_then(|map| map.data?.remove(key));
-            Ok(text.map(|text| (place, text)).into_iter().collect())
+    }
+
+    /// Evaluates a Rego policy here; also returns which policy it is, if it compiles.
+    pub(crate) async fn ask(
+        &mut self,
+        function: &InProcess,
+        call: &Call,
+        request: &Value,
+        now: Timestamp,
+    ) -> Result<(
+        Option<PolicyFound>,
+        std::result::Result<Called, CoreFailure>,
+    )> {
+        let policy = match self.compiled(function).await? {
+            Ok(policy) => policy,
+            Err(failure) => return Ok((None, Err(failure))),
+        };
+        let called = oz_function::call(function, &policy, request, call.strict, now);
+        Ok((Some(oz_function::found(function, &policy)), called))
+    }
+
+    /// Returns the rules for the related objects that a Rego policy requires for a parent.
+    pub(crate) async fn rules(
+        &mut self,
+        function: &InProcess,
+        call: &Call,
+        request: &Value,
+        parent: &ObjectMeta,
+        now: Timestamp,
+    ) -> Result<std::result::Result<Vec<Rule>, CoreFailure>> {
+        let policy = match self.compiled(function).await? {
+            Ok(policy) => policy,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let document = oz_function::document(function, &policy, request, now);
+        Ok(document.and_then(|document| {
+            let rules = related::rules(&document, call.version, parent);
+            rules.map_err(|error| oz_function::misread(function, &error))
+        }))
+    }
+
+    /// Compiles a Rego policy. An error in it is an obstacle for the operator as well.
+    async fn compiled(
+        &mut self,
+        function: &InProcess,
+    ) -> Result<std::result::Result<Policy, CoreFailure>> {
+        let (place, dialect) = (function.modules.to_string(), oz_function::dialect(function));
+        let key = (place, dialect);
+        if let Some(known) = self.compiled.get(&key) {
+            return Ok(known.clone());
         }
+        let texts = self.texts(function).await?;
+        let compiled = match texts.is_empty() {
+            true => Err(oz_function::missing(&function.modules)),
+            false => oz_function::compile(&key.0, &texts, dialect),
+        };
+        self.compiled.insert(key, compiled.clone());
+        Ok(compiled)
+    }
+
+    /// Returns the modules and documents of a Rego policy; none if there is no module.
+    async fn texts(&self, policy: &InProcess) -> Result<Vec<(String, String)>> {
+        let place = policy.modules.to_string();
+        let during =
+            |failure: Failure| failure.during(&format!("failed to read the policy {place}"));
+        match &policy.modules {
+            Modules::Inline(text) => Ok(vec![(place, text.clone())]),
+            Modules::Bundle(namespace) => {
+                let mut maps = self.given_in(namespace);
+                if let Some(cluster) = self.cluster {
+                    let api = in_namespace(cluster, namespace);
+                    let listed = cluster.answer(api.list(&ListParams::default())).await;
+                    let is_given = |map: &ConfigMap| {
+                        let name = &map.metadata.name;
+                        maps.iter().any(|given| given.metadata.name == *name)
+                    };
+                    let mut others = listed.map_err(during)?.items;
+                    others.retain(|map| !is_given(map));
+                    maps.extend(others);
+                }
+                Ok(bundle::texts(&maps))
+            }
+            Modules::Key {
+                namespace,
+                name,
+                key,
+            } => {
+                let mut given = self.given_in(namespace).into_iter();
+                let mut map = given.find(|map| map.metadata.name.as_ref() == Some(name));
+                if let (None, Some(cluster)) = (&map, self.cluster) {
+                    let api = in_namespace(cluster, namespace);
+                    map = cluster.find(&api, name).await.map_err(during)?;
+                }
+                let texts = map.and_then(|map| bundle::with_documents(&map, key, &place));
+                Ok(texts.unwrap_or_default())
+            }
+        }
+    }
+
+    /// Returns the given ConfigMaps of a namespace.
+    fn given_in(&self, namespace: &str) -> Vec<ConfigMap> {
+        let given = self.given.iter();
+        let given = given.filter(|map| map.metadata.namespace.as_deref() == Some(namespace));
+        given.cloned().collect()
     }
 }
 
-/// Compiles a Rego policy. An error in it is an obstacle for the operator as well.
-async fn compiled(
-    cluster: &Cluster,
-    function: &InProcess,
-) -> Result<std::result::Result<Policy, CoreFailure>> {
-    let modules = texts(cluster, function).await?;
-    if modules.is_empty() {
-        return Ok(Err(oz_function::missing(&function.modules)));
-    }
-    let (place, dialect) = (function.modules.to_string(), oz_function::dialect(function));
-    Ok(oz_function::compile(&place, &modules, dialect))
-}
-
-/// Evaluates a Rego policy here; also returns which policy it is, if it compiles.
-pub(super) async fn ask(
-    cluster: &Cluster,
-    function: &InProcess,
-    call: &Call,
-    request: &Value,
-    now: Timestamp,
-) -> Result<(
-    Option<PolicyFound>,
-    std::result::Result<Called, CoreFailure>,
-)> {
-    let policy = match compiled(cluster, function).await? {
-        Ok(policy) => policy,
-        Err(failure) => return Ok((None, Err(failure))),
-    };
-    let called = oz_function::call(function, &policy, request, call.strict, now);
-    Ok((Some(oz_function::found(function, &policy)), called))
-}
-
-/// Returns the rules for the related objects that a Rego policy requires for a parent.
-pub(super) async fn rules(
-    cluster: &Cluster,
-    function: &InProcess,
-    call: &Call,
-    request: &Value,
-    parent: &ObjectMeta,
-    now: Timestamp,
-) -> Result<std::result::Result<Vec<Rule>, CoreFailure>> {
-    let policy = match compiled(cluster, function).await? {
-        Ok(policy) => policy,
-        Err(failure) => return Ok(Err(failure)),
-    };
-    let document = oz_function::document(function, &policy, request, now);
-    Ok(document.and_then(|document| {
-        let rules = related::rules(&document, call.version, parent);
-        rules.map_err(|error| oz_function::misread(function, &error))
-    }))
+fn in_namespace(cluster: &Cluster, namespace: &str) -> Api<ConfigMap> {
+    Api::namespaced(cluster.client.clone(), namespace)
 }
 
 /// Lists the objects that these rules select.
-pub(super) async fn related(cluster: &Cluster, rules: &[Rule]) -> Result<Vec<Related>> {
+pub(crate) async fn related(cluster: &Cluster, rules: &[Rule]) -> Result<Vec<Related>> {
     let mut namespaces: HashMap<String, BTreeMap<String, String>> = HashMap::new();
     if rules.iter().any(|rule| rule.namespaces.is_some()) {
         let all = Api::<Namespace>::all(cluster.client.clone());

@@ -4,7 +4,8 @@
 pub mod access;
 pub mod binding;
 pub mod composite;
-mod function;
+pub(crate) mod function;
+pub(crate) mod hook;
 pub mod operator;
 pub mod policies;
 mod unsaved;

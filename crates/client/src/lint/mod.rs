@@ -21,6 +21,12 @@ use self::documents::{documents, line_of};
 use self::found::{Found, add_checked};
 use self::schema::{structure, unknown};
 use crate::checks::check as check_rules;
+use crate::composites::{DECORATOR, NO_DECORATORS};
+
+/// Returns the texts of the documents in a file.
+pub(crate) fn texts(text: &str) -> impl Iterator<Item = &str> {
+    documents(text).into_iter().map(|document| document.text)
+}
 
 /// The kinds of findings, for tools that sort them.
 pub const RULES: [(&str, &str); 5] = [
@@ -149,12 +155,14 @@ fn object(schemas: &Schemas, object: &Value, now: Timestamp) -> Option<Found> {
     };
     let named = kind.and_then(|kind| kinds.get_key_value(kind));
     let Some((kind, schema)) = named else {
-        // oz runs one of the kinds of MetaController. The others are not of oz.
-        return (group != composites::GROUP).then(|| {
-            let known: Vec<&str> = kinds.keys().map(String::as_str).collect();
-            let message = format!("must be one of {VERSION}: {}", known.join(", "));
-            vec![("kind", "kind".to_owned(), message)]
-        });
+        let known: Vec<&str> = kinds.keys().map(String::as_str).collect();
+        let message = match (group, kind) {
+            (composites::GROUP, Some(DECORATOR)) => NO_DECORATORS.to_owned(),
+            // MetaController has kinds that only it writes.
+            (composites::GROUP, _) => return None,
+            _ => format!("must be one of {VERSION}: {}", known.join(", ")),
+        };
+        return Some(vec![("kind", "kind".to_owned(), message)]);
     };
     if version != schema.version {
         let message = format!("must be {group}/{}", schema.version);

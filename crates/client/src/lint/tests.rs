@@ -364,9 +364,12 @@ fn composites_of_both_kinds_are_checked() {
         "{:?}",
         found(&misspelt)
     );
-    // Other kinds of MetaController are not of oz.
+    // The revisions of MetaController are its own.
+    let revision = COMPOSITE.replace("CompositeController", "ControllerRevision");
+    assert_eq!(check("f.yaml", &revision, now()), (0, Vec::new()));
     let decorator = COMPOSITE.replace("CompositeController", "DecoratorController");
-    assert_eq!(check("f.yaml", &decorator, now()), (0, Vec::new()));
+    let message = crate::composites::NO_DECORATORS.to_owned();
+    assert_eq!(found(&decorator), [(2, "kind", "kind".to_owned(), message)]);
     let later = COMPOSITE.replace("v1alpha1", "v1");
     let expected = (
         1,

@@ -8,6 +8,7 @@ use futures::AsyncBufRead;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{AttachParams, AttachedProcess, LogParams};
+use oz_core::mutate::DEFAULT_CONTAINER;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
@@ -145,17 +146,63 @@ async fn once_effective<T>(mut attempt: impl AsyncFnMut() -> kube::Result<T>) ->
     }
 }
 
-/// Returns the default container, as kubectl chooses it.
+/// Reads the default container of a pod.
 async fn main_container(pods: &Api<Pod>, name: &str) -> Result<String> {
     let pod = pods.get(name).await?;
-    let named = pod
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get("kubectl.kubernetes.io/default-container"));
-    let first = pod.spec.as_ref().and_then(|spec| spec.containers.first());
-    named
-        .or(first.map(|container| &container.name))
-        .cloned()
+    default_container(&pod)
+        .map(str::to_owned)
         .ok_or_else(|| Failure::new(format!("pod {name} has no container")))
+}
+
+/// Returns the default container, as kubectl chooses it: the one that the annotation names, if the pod has it, or the
+/// first.
+fn default_container(pod: &Pod) -> Option<&str> {
+    let spec = pod.spec.as_ref()?;
+    let init = spec.init_containers.iter().flatten();
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let containers = spec.containers.iter().chain(init).map(|one| &one.name);
+    let mut names = containers.chain(ephemeral.map(|one| &one.name));
+    let annotations = pod.metadata.annotations.as_ref();
+    annotations
+        .and_then(|annotations| annotations.get(DEFAULT_CONTAINER))
+        .filter(|annotated| names.any(|name| name == *annotated))
+        .or(spec.containers.first().map(|one| &one.name))
+        .map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn default_container_is_the_annotated_one_that_exists_or_the_first() {
+        for (annotated, expected) in [
+            (None, "app"),
+            (Some("app"), "app"),
+            (Some("proxy"), "proxy"),
+            (Some("mesh"), "mesh"),
+            (Some("debugger"), "debugger"),
+            (Some("injected"), "app"),
+            (Some(""), "app"),
+        ] {
+            let annotations = annotated.map(|name| json!({DEFAULT_CONTAINER: name}));
+            let pod = json!({
+                "metadata": {"annotations": annotations},
+                "spec": {
+                    "containers": [{"name": "app"}, {"name": "proxy"}],
+                    "initContainers": [{"name": "mesh", "restartPolicy": "Always"}],
+                    "ephemeralContainers": [{"name": "debugger"}],
+                },
+            });
+            let pod: Pod = serde_json::from_value(pod).unwrap();
+            assert_eq!(default_container(&pod), Some(expected), "{annotated:?}");
+        }
+    }
+
+    #[test]
+    fn pod_without_spec_has_no_default_container() {
+        assert_eq!(default_container(&Pod::default()), None);
+    }
 }

@@ -54,12 +54,12 @@ impl From<EvaluationError> for Failure {
     }
 }
 
-/// Compiles the modules of a policy: name and text of each.
+/// Compiles the modules and documents of a policy: name and text of each.
 ///
 /// # Errors
 /// The policy does not compile.
-pub fn compile(modules: &[(String, String)]) -> Result<Policy, EvaluationError> {
-    Policy::compile(modules).map_err(EvaluationError::Uncompiled)
+pub fn compile(texts: &[(String, String)]) -> Result<Policy, EvaluationError> {
+    Policy::compile(texts).map_err(EvaluationError::Uncompiled)
 }
 
 /// Parses the maximum duration of an evaluation, in the format of Go.

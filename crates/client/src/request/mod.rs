@@ -20,7 +20,7 @@ use oz_core::kinds::{AccessRequest, Terms};
 pub use self::clock::Clock;
 pub use self::list::{Filter, Listed, list};
 pub use self::retry::Retry;
-pub use self::wait::{Outcome, wait};
+pub use self::wait::{Outcome, end, wait};
 use crate::cluster::Cluster;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -210,14 +210,19 @@ pub async fn create<R: AccessRequest>(cluster: &Cluster, ask: &Ask) -> Result<R>
     })
 }
 
-/// Deletes a request, which ends its access. A request that does not exist is a success.
+/// Deletes a request, which ends its access, also if a connection to the API server is lost meanwhile. A request that
+/// does not exist is a success.
 pub async fn release<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<()> {
+    let released = cluster.persist(async |cluster: &Cluster| delete::<R>(cluster, name).await);
+    let failed = || format!("failed to revoke access ({name})");
+    released.await.map_err(|failure| failure.during(&failed()))
+}
+
+pub(crate) async fn delete<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<()> {
     let api = cluster.api::<R>();
     match api.delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        answer => answer.map(drop).map_err(|error| {
-            Failure::from(error).during(&format!("failed to revoke access ({name})"))
-        }),
+        answer => answer.map(drop).map_err(Failure::from),
     }
 }
 
@@ -238,6 +243,14 @@ pub fn why_not(status: &RequestStatus) -> Option<&str> {
             .find_map(|prefix| message.strip_prefix(prefix))
             .unwrap_or(message),
     )
+}
+
+/// Returns the operator's message about a pod that is not Ready.
+pub fn not_ready(status: &RequestStatus) -> Option<&str> {
+    let ready = conditions::find(&status.conditions, conditions::ACCESS_RESOURCES_READY)?;
+    let message = ready.message.as_str();
+    let is_about_pod = message.ends_with(conditions::message::POD_NOT_READY);
+    is_about_pod.then_some(message)
 }
 
 /// Returns the operator's message about the approvals that a request or transient binding waits for; `None` if it does

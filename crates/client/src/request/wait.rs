@@ -17,6 +17,8 @@ use crate::failure::{Failure, Result};
 
 /// The interval of polling if the user may not watch.
 const LOOK_AGAIN: Duration = Duration::from_millis(300);
+/// The interval of polling for the end of a request in use.
+const LOOK_FOR_END: Duration = Duration::from_secs(1);
 /// The pause after a watch that broke.
 const WATCH_AGAIN: Duration = Duration::from_millis(200);
 
@@ -57,6 +59,7 @@ pub async fn wait<R: AccessRequest>(
         api: cluster.api::<R>(),
         name: created.name_any(),
         last: created,
+        goal: Goal::Ready,
         seen,
         retry: Retry::default(),
     };
@@ -77,12 +80,58 @@ pub async fn wait<R: AccessRequest>(
     }
 }
 
+/// Waits until a request in use ends. Returns its last status, or `None` if it is deleted or being deleted.
+///
+/// # Errors
+/// The user may not read the request.
+pub async fn end<R: AccessRequest>(cluster: &Cluster, name: &str) -> Result<Option<RequestStatus>> {
+    let api = cluster.api::<R>();
+    let mut retry = Retry::default();
+    let current = loop {
+        match api.get(name).await.map_err(Failure::from) {
+            Ok(current) => break current,
+            Err(failure) if failure.is_not_found() => return Ok(None),
+            Err(failure) => retry.with(failure).await?,
+        }
+    };
+    let mut wait = Wait {
+        api,
+        name: name.to_owned(),
+        last: current.clone(),
+        goal: Goal::End,
+        seen: |_: &RequestStatus| {},
+        retry,
+    };
+    let outcome = match wait.judge(current) {
+        Some(outcome) => Ok(outcome),
+        None => wait.watch().await,
+    };
+    match outcome {
+        Ok(Outcome::Ready(request) | Outcome::Over(request) | Outcome::Late(request)) => {
+            let deleted = request.meta().deletion_timestamp.is_some();
+            Ok(request.status().filter(|_| !deleted).cloned())
+        }
+        Err(failure) if failure.is_not_found() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The state that a wait is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// The request can be used, or has ended.
+    Ready,
+    /// The request has ended, or is being deleted.
+    End,
+}
+
 /// A wait for a request.
 struct Wait<R, F> {
     api: Api<R>,
     name: String,
     /// The last known state.
     last: R,
+    goal: Goal,
     seen: F,
     retry: Retry,
 }
@@ -143,7 +192,11 @@ impl<R: AccessRequest, F: FnMut(&RequestStatus)> Wait<R, F> {
                 return Ok(outcome);
             }
             self.retry.over();
-            tokio::time::sleep(LOOK_AGAIN).await;
+            let pause = match self.goal {
+                Goal::Ready => LOOK_AGAIN,
+                Goal::End => LOOK_FOR_END,
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -163,12 +216,16 @@ impl<R: AccessRequest, F: FnMut(&RequestStatus)> Wait<R, F> {
 
     fn judge(&mut self, request: R) -> Option<Outcome<R>> {
         self.last = request;
+        if self.goal == Goal::End && self.last.meta().deletion_timestamp.is_some() {
+            return Some(Outcome::Over(self.last.clone()));
+        }
         let status = self.last.status()?;
         (self.seen)(status);
         if status.phase.is_terminal() {
             return Some(Outcome::Over(self.last.clone()));
         }
-        status.ready.then(|| Outcome::Ready(self.last.clone()))
+        let is_reached = self.goal == Goal::Ready && status.ready;
+        is_reached.then(|| Outcome::Ready(self.last.clone()))
     }
 }
 

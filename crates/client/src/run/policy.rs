@@ -89,7 +89,7 @@ pub async fn scaffold_policy(
     cluster: &Cluster,
     template: &str,
     kind: Option<TemplateKind>,
-    provider: ProviderKind,
+    provider: Option<ProviderKind>,
     name: Option<&str>,
     broker: &Account,
 ) -> Result<Scaffold> {

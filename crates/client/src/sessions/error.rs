@@ -10,6 +10,7 @@ use oz_recording::frames::FramesError;
 use tower::BoxError;
 
 use super::gate::GateError;
+use super::shared_name::{self, NamedRequest};
 use crate::failure::Failure;
 
 /// The reason why a session, or a recording, cannot be found or read.
@@ -33,6 +34,20 @@ pub enum SessionError {
         namespace: String,
         /// The name of the request.
         request: String,
+    },
+    /// The name stands for several requests, one after the other.
+    #[error(
+        "{request} in namespace {namespace} is the name of {} requests: {}",
+        .requests.len(),
+        shared_name::list(.requests)
+    )]
+    SharedName {
+        /// The namespace.
+        namespace: String,
+        /// The name of the requests.
+        request: String,
+        /// The requests, that with the last session first.
+        requests: Vec<NamedRequest>,
     },
     /// The session is not recorded.
     #[error("there is no recording of session {0}")]
@@ -193,6 +208,7 @@ impl SessionError {
             Self::Malformed { is_open: true, .. } => {
                 "`ozctl sessions list --live` lists the open sessions"
             }
+            Self::SharedName { .. } => "write the UID in place of the name, or REQUEST/SESSION",
             Self::NoRecording { .. } | Self::NotRecorded(_) => {
                 "`ozctl sessions list` lists the sessions that ended"
             }

@@ -16,20 +16,28 @@ use oz_gating::recording::{About, Code, Event, Header, MAX_LINE, SessionKey};
 use super::error::{BreakOff, SessionError};
 use super::gate;
 use super::harmless::Harmless;
+use super::requests::{NamedRequests, SessionRequests};
 use crate::cluster::Cluster;
 
 type Result<T, E = SessionError> = std::result::Result<T, E>;
 
-/// Lists the open sessions of one request, or of all requests through the gate that the user may list. Each reason why
-/// the list is incomplete is in it once.
+/// Lists the open sessions of one request (by name or UID), or of all requests through the gate that the user may list.
+/// Each reason why the list is incomplete is in it once.
 ///
 /// # Errors
 /// The text names no request, or the gate refuses.
 pub async fn list(cluster: &Cluster, request: Option<&str>, everywhere: bool) -> Result<Listing> {
-    let requests = match request {
-        Some(name) => BTreeSet::from([(cluster.namespace.clone(), parse_request_name(name)?)]),
-        None => through_gate(cluster, everywhere).await?,
+    let Some(word) = request else {
+        return list_requests(cluster, through_gate(cluster, everywhere).await?).await;
     };
+    let named = NamedRequests::find(cluster, &parse_request_name(word)?).await?;
+    let mut found = list_requests(cluster, BTreeSet::from([named.place()])).await?;
+    found.sessions.retain(|session| named.has(session));
+    Ok(found)
+}
+
+/// Lists the open sessions of these requests, by namespace and name.
+async fn list_requests(cluster: &Cluster, requests: BTreeSet<(String, String)>) -> Result<Listing> {
     let mut found = Listing::default();
     for (namespace, request) in requests {
         found.merge(open(cluster, &namespace, &request).await?);
@@ -40,25 +48,51 @@ pub async fn list(cluster: &Cluster, request: Option<&str>, everywhere: bool) ->
     Ok(found)
 }
 
-/// Returns the session of `REQUEST` (the last one that is open) or `REQUEST/SESSION`.
+/// Returns the session of `REQUEST` (the last one that is open) or `REQUEST/SESSION`. REQUEST is a name or a UID.
 ///
 /// # Errors
-/// The text names no session, no session is open, or the gate refuses.
+/// The text names no session, no session is open, the name stands for several requests, or the gate refuses.
 pub async fn find(cluster: &Cluster, text: &str) -> Result<SessionKey> {
     let namespace = &cluster.namespace;
-    if text.contains('/') {
-        return SessionKey::read(&format!("{namespace}/{text}")).ok_or_else(|| malformed(text));
+    let (word, session) = match text.split_once('/') {
+        Some((word, session)) => (word, Some(session)),
+        None => (text, None),
+    };
+    let named = NamedRequests::find(cluster, &parse_request_name(word)?).await?;
+    let name = &named.name;
+    if let (Some(session), None) = (session, &named.uid) {
+        let key = SessionKey::read(&format!("{namespace}/{name}/{session}"));
+        return key.ok_or_else(|| malformed(text));
     }
-    let listing = open(cluster, namespace, &parse_request_name(text)?).await?;
-    let last = listing
-        .sessions
-        .last()
-        .and_then(|last| SessionKey::read(&last.session));
-    last.ok_or_else(|| SessionError::NotOpen {
-        namespace: namespace.clone(),
-        request: text.to_owned(),
-        incomplete: listing.incomplete,
-    })
+    let mut listing = open(cluster, namespace, name).await?;
+    let key = session.map(|session| format!("{namespace}/{name}/{session}"));
+    listing.sessions.retain(|one| {
+        let is_named = key.as_ref().is_none_or(|key| one.session == *key);
+        is_named && named.has(one)
+    });
+    last(namespace, name, listing)
+}
+
+/// Returns the last open session of the requests of a name.
+fn last(namespace: &str, name: &str, listing: Listing) -> Result<SessionKey> {
+    let keys = listing.sessions.iter().filter_map(|session| {
+        let key = SessionKey::read(&session.session)?;
+        Some((key, session.request_uid.as_str()))
+    });
+    let keys: Vec<_> = keys.collect();
+    let mut requests = SessionRequests::default();
+    for (key, uid) in keys.iter().filter(|(_, uid)| !uid.is_empty()) {
+        requests.add_session(key.clone(), uid);
+    }
+    requests.is_one(namespace, name)?;
+    match keys.into_iter().next_back() {
+        Some((key, _)) => Ok(key),
+        None => Err(SessionError::NotOpen {
+            namespace: namespace.to_owned(),
+            request: name.to_owned(),
+            incomplete: listing.incomplete,
+        }),
+    }
 }
 
 /// Returns a session.
@@ -264,6 +298,51 @@ mod tests {
             encoded("it's late & ‹so›"),
             "it%27s%20late%20%26%20%E2%80%B9so%E2%80%BA"
         );
+    }
+
+    fn open_session(session: &str, uid: &str) -> Session {
+        let value = serde_json::json!({
+            "session": format!("shop/mine/{session}"), "requestUid": uid, "user": "alice",
+            "pod": "web", "way": "exec", "openedAt": "2026-01-01T12:00:00Z",
+            "idleSince": "2026-01-01T12:00:00Z", "until": "2026-01-01T13:00:00Z",
+            "bytesIn": 0, "bytesOut": 0, "recorded": true, "watchable": true, "replica": "gate-0",
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn open_session_of_a_name_is_the_last_of_one_request() {
+        type Row<'a> = (&'a [(&'a str, &'a str)], Result<&'a str, &'a str>);
+        let rows: [Row<'_>; 4] = [
+            (
+                &[],
+                Err("no session of request mine in namespace shop is open"),
+            ),
+            (&[("1", "a"), ("2", "a")], Ok("shop/mine/2")),
+            (
+                &[("1", "a"), ("2", "b")],
+                Err("mine in namespace shop is the name of 2 requests"),
+            ),
+            // A gate of an earlier release names no UIDs.
+            (&[("1", ""), ("2", "")], Ok("shop/mine/2")),
+        ];
+        for (number, (sessions, expected)) in rows.into_iter().enumerate() {
+            let sessions = sessions
+                .iter()
+                .map(|(session, uid)| open_session(session, uid));
+            let listing = Listing {
+                sessions: sessions.collect(),
+                incomplete: Vec::new(),
+            };
+            let found = last("shop", "mine", listing);
+            match (found, expected) {
+                (Ok(key), Ok(expected)) => assert_eq!(key.to_string(), expected, "{number}"),
+                (Err(error), Err(expected)) => {
+                    assert!(error.to_string().starts_with(expected), "{number}: {error}");
+                }
+                (found, expected) => panic!("{number}: {found:?} in place of {expected:?}"),
+            }
+        }
     }
 
     #[test]

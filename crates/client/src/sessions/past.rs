@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use oz_gating::recording::ENCRYPTED_TO;
-use oz_trail::{Action, Query, Record};
+use oz_gating::recording::{ENCRYPTED_TO, SessionKey};
+use oz_trail::{Action, Entry, Query, Record};
 
+use super::requests::SessionRequests;
 use crate::cluster::Cluster;
 use crate::failure::Result;
 use crate::trail;
@@ -15,6 +16,10 @@ use crate::trail;
 pub struct Past {
     /// NAMESPACE/REQUEST/SESSION.
     pub session: String,
+    /// The UID of the request; empty if no record names it.
+    pub request_uid: String,
+    /// True if the name of the request stands for several requests.
+    pub shares_name: bool,
     /// The user; empty if the record names none.
     pub user: String,
     /// The pod; empty if the record names none.
@@ -59,15 +64,28 @@ struct SessionRecords {
     unrecorded: bool,
 }
 
-/// Returns the sessions that a query matches, the oldest first.
+/// Returns the sessions that a query matches, the oldest first. A name may stand for several requests: their sessions
+/// are returned, each with the UID of its request.
 ///
 /// # Errors
 /// The audit trail cannot be read.
 pub async fn list(cluster: &Cluster, query: &Query) -> Result<Vec<Past>> {
     let entries = trail::entries(cluster, query).await?;
+    Ok(from_entries(entries, query))
+}
+
+/// Returns the sessions of audit records, see [`list`].
+fn from_entries(entries: Vec<Entry>, query: &Query) -> Vec<Past> {
+    let mut requests = SessionRequests::default();
     let mut sessions: BTreeMap<String, SessionRecords> = BTreeMap::new();
-    for entry in entries.into_iter().filter(|entry| query.matches(entry)) {
+    // A record of a session may lack the UID of the request that others of the session have.
+    let of_any = Query {
+        grant: None,
+        ..query.clone()
+    };
+    for entry in entries.into_iter().filter(|entry| of_any.matches(entry)) {
         let record = entry.record;
+        requests.add(&record);
         let Some(key) = record.details.get("session").cloned() else {
             continue;
         };
@@ -81,9 +99,14 @@ pub async fn list(cluster: &Cluster, query: &Query) -> Result<Vec<Past>> {
         }
     }
     let sessions = sessions.into_iter();
-    let mut found: Vec<Past> = sessions.map(|(key, seen)| Past::new(key, &seen)).collect();
+    let found = sessions.map(|(key, seen)| Past::new(key, &seen).with_request(&requests));
+    let is_wanted = |past: &Past| {
+        let wanted = query.grant.as_ref();
+        wanted.is_none_or(|grant| past.request_uid == *grant || past.request() == *grant)
+    };
+    let mut found: Vec<Past> = found.filter(is_wanted).collect();
     found.sort_by(|one, other| (&one.opened, &one.session).cmp(&(&other.opened, &other.session)));
-    Ok(found)
+    found
 }
 
 impl Past {
@@ -125,9 +148,126 @@ impl Past {
         past
     }
 
+    /// Adds the request of the session.
+    fn with_request(mut self, requests: &SessionRequests) -> Self {
+        if let Some(key) = SessionKey::read(&self.session) {
+            let uid = requests.uid_of(&key);
+            self.request_uid = uid.map(str::to_owned).unwrap_or_default();
+            self.shares_name = requests.is_shared(&key);
+        }
+        self
+    }
+
+    /// Returns the name of the request.
+    fn request(&self) -> &str {
+        self.session.split('/').nth(1).unwrap_or_default()
+    }
+
     /// Checks whether the recording is encrypted.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         !self.encrypted_to.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oz_trail::RequestRef;
+
+    use super::*;
+
+    /// Creates an audit record about `request`, and about its session if one is given.
+    fn record(action: Action, (name, uid): (&str, &str), session: Option<&str>) -> Entry {
+        let mut record = Record {
+            action,
+            request: RequestRef {
+                kind: "ExecAccessRequest".into(),
+                namespace: "shop".into(),
+                name: name.into(),
+                uid: uid.into(),
+            },
+            ..Record::default()
+        };
+        if let Some(session) = session {
+            record = record.detail("session", format!("shop/{name}/{session}"));
+        }
+        Entry {
+            link: oz_trail::Link::default(),
+            record,
+        }
+    }
+
+    #[test]
+    fn name_of_several_requests_lists_the_sessions_of_each_with_its_uid() {
+        let (first, second, other) = (("mine", "uid-1"), ("mine", "uid-2"), ("other", "uid-3"));
+        let unnamed = ("mine", "");
+        let (ended, recorded) = (Action::SessionEnded, Action::SessionRecorded);
+        let granted = Action::AccessGranted;
+        let one = || record(ended, first, Some("a"));
+        let two = || record(ended, second, Some("b"));
+        let three = || record(ended, other, Some("c"));
+        let is_one = |session, uid| (session, uid, false);
+        let is_shared = |session, uid| (session, uid, true);
+        /// Records, the UID in the query, and what is shown.
+        type Row<'a> = (Vec<Entry>, Option<&'a str>, Vec<(&'a str, &'a str, bool)>);
+        let rows: Vec<Row<'_>> = vec![
+            (
+                vec![one(), three()],
+                Some("mine"),
+                vec![is_one("mine/a", "uid-1")],
+            ),
+            (
+                vec![one(), two(), three()],
+                Some("mine"),
+                vec![is_shared("mine/a", "uid-1"), is_shared("mine/b", "uid-2")],
+            ),
+            (
+                vec![one(), two(), three()],
+                Some("uid-2"),
+                vec![is_shared("mine/b", "uid-2")],
+            ),
+            (
+                vec![one(), two(), three()],
+                None,
+                vec![
+                    is_shared("mine/a", "uid-1"),
+                    is_shared("mine/b", "uid-2"),
+                    is_one("other/c", "uid-3"),
+                ],
+            ),
+            // The second request has no session yet.
+            (
+                vec![one(), record(granted, second, None)],
+                Some("mine"),
+                vec![is_shared("mine/a", "uid-1")],
+            ),
+            // The record of an interrupted recording may name no UID; another record of the session does.
+            (
+                vec![one(), record(recorded, unnamed, Some("a"))],
+                Some("uid-1"),
+                vec![is_one("mine/a", "uid-1")],
+            ),
+            (
+                vec![record(recorded, unnamed, Some("a"))],
+                Some("mine"),
+                vec![is_one("mine/a", "")],
+            ),
+            (vec![one()], Some("uid-9"), vec![]),
+        ];
+        for (number, (entries, grant, expected)) in rows.into_iter().enumerate() {
+            let query = Query {
+                grant: grant.map(str::to_owned),
+                ..Query::default()
+            };
+            let found = from_entries(entries, &query);
+            let found: Vec<_> = found
+                .iter()
+                .map(|past| {
+                    let (_, session) = past.session.split_once('/').unwrap();
+                    (session, past.request_uid.as_str(), past.shares_name)
+                })
+                .collect();
+            assert_eq!(found, expected, "{number}");
+        }
     }
 }

@@ -104,30 +104,6 @@ impl Source {
             }
         }
     }
-
-    /// Returns the session of `REQUEST` (its last one) or `REQUEST/SESSION`.
-    ///
-    /// # Errors
-    /// The text names no session, or the source cannot be read.
-    pub async fn session(&self, namespace: &str, text: &str) -> Result<SessionKey> {
-        let malformed = || SessionError::Malformed {
-            text: text.to_owned(),
-            is_open: false,
-        };
-        if text.contains('/') {
-            return SessionKey::read(&format!("{namespace}/{text}")).ok_or_else(malformed);
-        }
-        SessionKey::read(&format!("{namespace}/{text}/x")).ok_or_else(malformed)?;
-        let listing = self.listing(namespace, text).await?;
-        let last = listing
-            .sessions
-            .last()
-            .and_then(|last| SessionKey::read(&last.session));
-        last.ok_or_else(|| SessionError::NoRecording {
-            namespace: namespace.to_owned(),
-            request: text.to_owned(),
-        })
-    }
 }
 
 /// Returns the content of a part.
@@ -148,7 +124,7 @@ async fn get(cluster: &Cluster, path: &str) -> Result<Vec<u8>> {
     gate::read(answer.map_err(failed)?).await.map_err(failed)
 }
 
-fn entries(path: &Path) -> Result<Vec<String>> {
+pub(super) fn entries(path: &Path) -> Result<Vec<String>> {
     let read = match std::fs::read_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read.map_err(|error| unread(path, error))?,

@@ -15,6 +15,9 @@ use super::source::{Source, unpacked};
 pub struct Checked {
     /// NAMESPACE/REQUEST/SESSION.
     pub session: String,
+    /// The UID of the request; empty if the audit record names none.
+    #[serde(rename = "requestUid")]
+    pub request_uid: String,
     /// The number of its parts by the audit record.
     pub parts: u32,
     /// The problems.
@@ -58,17 +61,29 @@ impl Checked {
     }
 }
 
+/// A recording as its audit record describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedHead {
+    /// The session.
+    pub key: SessionKey,
+    /// The UID of the request; empty if the audit record names none.
+    pub request_uid: String,
+    /// The head of the chain of its parts.
+    pub head: Head,
+}
+
 /// Compares the recordings of these heads with their stored data.
 ///
 /// # Errors
 /// The source cannot be read.
 pub async fn check(
     source: &Source,
-    heads: &[(SessionKey, Head)],
+    heads: &[RecordedHead],
     identities: &Identities,
 ) -> Result<Vec<Checked>, SessionError> {
     let mut checked = Vec::new();
-    for (key, head) in heads {
+    for recorded in heads {
+        let (key, head) = (&recorded.key, &recorded.head);
         let parts = source.parts(key, identities).await?;
         let session = key.to_string();
         let findings = recording::check(&session, Some(head), &parts).into_iter();
@@ -78,6 +93,7 @@ pub async fn check(
         }
         checked.push(Checked {
             session,
+            request_uid: recorded.request_uid.clone(),
             parts: head.parts,
             findings,
         });
@@ -87,7 +103,7 @@ pub async fn check(
 
 /// Returns the heads in audit records about recordings, by session.
 #[must_use]
-pub fn heads(entries: &[Entry]) -> Vec<(SessionKey, Head)> {
+pub fn heads(entries: &[Entry]) -> Vec<RecordedHead> {
     let heads = entries.iter().filter_map(|entry| {
         let details = &entry.record.details;
         let key = SessionKey::read(details.get("session")?)?;
@@ -95,7 +111,12 @@ pub fn heads(entries: &[Entry]) -> Vec<(SessionKey, Head)> {
             parts: details.get("parts")?.parse().ok()?,
             digest: details.get("head")?.clone(),
         };
-        Some((key, head))
+        let request_uid = entry.record.request.uid.clone();
+        Some(RecordedHead {
+            key,
+            request_uid,
+            head,
+        })
     });
     let mut heads: Vec<_> = heads.collect();
     // A session may be in the cluster and in a log.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use oz_api::composite::Method;
+use oz_api::composite::{CompositeController, Method};
 use oz_core::controller::Step;
 use serde_json::json;
 
@@ -27,6 +27,24 @@ fn the_policies_of_both_hooks_are_followed() {
         .map(|one| one.modules.namespace())
         .collect();
     assert_eq!(found, [Some("first"), Some("second")]);
+}
+
+#[test]
+fn policy_in_process_deletes_ten_children_at_most_by_default() {
+    let url = |url: &str| {
+        let url = json!(url);
+        controller(|composite| composite["spec"]["hooks"]["sync"]["webhook"]["url"] = url)
+    };
+    let most = |composite: &CompositeController, limit: Option<usize>| {
+        let mut declared = Declared::from_composite(composite).unwrap();
+        declared.most_deletions = limit;
+        declared.with_policies(&["first".to_owned()]).most_deletions
+    };
+    let policy = url("http://opa.first/v0/data/fleets");
+    assert_eq!(most(&policy, None), Some(10));
+    assert_eq!(most(&policy, Some(0)), Some(0));
+    assert_eq!(most(&policy, Some(50)), Some(50));
+    assert_eq!(most(&url("http://hooks.second/sync"), None), None);
 }
 
 #[test]

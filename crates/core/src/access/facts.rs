@@ -30,7 +30,7 @@ pub struct Facts<T, W> {
     /// The responses of the servers about the change ticket that the request names.
     pub tickets: Tickets,
     /// The answer to [`Question::Emergencies`].
-    pub unreviewed: Option<Result<usize, Failure>>,
+    pub unreviewed: Option<Result<Vec<String>, Failure>>,
     /// The state of the granted pod's name, if it is known.
     pub pod: Option<PodSeen>,
     /// The pod that this process created for the request, if it did.
@@ -96,8 +96,8 @@ pub enum Question {
     RoleName(Vec<String>),
     /// The approvals and denials of the request, according to the API server itself. At most [`MAX_ANSWERS`].
     Approvals,
-    /// The number of other unreviewed emergencies of this requester. If the limit permits one more, it is reserved for
-    /// this request from then on.
+    /// The other unreviewed emergencies of this requester, by the UIDs of their requests. If the limit permits one more,
+    /// it is reserved for this request from then on.
     Emergencies(Box<ReviewLimit>),
 }
 
@@ -235,7 +235,7 @@ impl<T, W> Facts<T, W> {
             tried: Some(Ok(())),
             role_name: Some(RoleName::default()),
             confirmed: None,
-            unreviewed: Some(Ok(0)),
+            unreviewed: Some(Ok(Vec::new())),
             predecessor: Some(Ok(Vec::new())),
             ..Self::default()
         }

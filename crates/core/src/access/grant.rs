@@ -16,6 +16,7 @@ use oz_api::{
 use oz_trail::{Action, Decision, PodRef, Record, RequestRef};
 use serde::{Deserialize, Serialize};
 
+pub use super::object_names::{object_name, shared_name};
 use super::pod::Isolation;
 use super::policy::Applied;
 use super::ticket::Ticket;
@@ -66,6 +67,10 @@ pub struct Grant {
     pub subjects: Vec<Subject>,
     /// The pod.
     pub pod: PodRef,
+    /// The pod was Running, but not Ready, when it was chosen: no pod of the workload was Ready, or the request named
+    /// it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_ready: bool,
     /// The operations on the pod that the grant permits.
     pub operations: Vec<Operation>,
     /// The window, which ends at the expiry.
@@ -245,11 +250,10 @@ pub struct OwnPod {
 }
 
 impl Grant {
-    /// Returns the name that all objects of the grant share, except its Role:
-    /// `<request>-<first 8 characters of its UID>`.
+    /// Returns the name that all objects of the grant share, except its Role; see [`shared_name`].
     #[must_use]
     pub fn object_name(&self) -> String {
-        object_name(&self.request.name, &self.request.uid)
+        shared_name(&self.request)
     }
 
     /// Returns the name of its Role.
@@ -370,11 +374,4 @@ impl Grant {
             ..Record::about(time, action, decision, &self.request.uid, reason, message)
         }
     }
-}
-
-/// Returns the name that all objects of a request's grant share, except its Role.
-#[must_use]
-pub fn object_name(request: &str, uid: &str) -> String {
-    let short: String = uid.chars().take(8).collect();
-    format!("{request}-{short}")
 }

@@ -240,6 +240,7 @@ impl<K: Kind> Case<'_, K> {
             requester: self.requester,
             stamp: stamp::digest(self.request.metadata),
             pod,
+            not_ready: false,
             operations: decide::operations(rules),
             window: self.window,
             granted_at: self.now,

@@ -20,6 +20,7 @@ pub mod grant;
 pub mod kind;
 pub mod leftover;
 pub mod lock;
+mod object_names;
 pub(crate) mod objects;
 mod person;
 mod plan;

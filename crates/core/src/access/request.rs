@@ -167,7 +167,7 @@ impl StoredRequest<'_> {
     /// Returns the name that all objects of its grant share, except its Role.
     #[must_use]
     pub fn object_name(&self) -> String {
-        grant::object_name(self.name(), self.uid())
+        grant::shared_name(&self.reference())
     }
 
     /// Returns the marks of the objects of its grant.

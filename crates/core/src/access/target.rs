@@ -1,6 +1,7 @@
 //! The choice of the pod. A pod qualifies only if its owner chain leads to the target workload (labels alone prove
-//! nothing), if it is Ready and if it is not terminating. A hash of the request's UID chooses among several: the choice
-//! after a crash is the same.
+//! nothing), if it is Running and if it is not terminating. Among several, those that are Ready come first: a pod that
+//! is not Ready may be the one to examine, but only if no other is Ready, or if the request names it. A hash of the
+//! request's UID chooses among several: the choice after a crash is the same.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -63,18 +64,18 @@ impl Workload {
         match unusable(pod) {
             None => Ok(pod),
             Some(why) => Err(Failure::transient(
-                "PodNotReady",
+                "PodNotRunning",
                 format!("pod {wanted} cannot be used: {why}; waiting for it"),
             )),
         }
     }
 
     fn any(&self, request_uid: &str) -> Result<&Pod, Failure> {
-        let mut usable: Vec<&Pod> = self
-            .pods
-            .iter()
-            .filter(|pod| self.owns(&pod.metadata) && unusable(pod).is_none())
-            .collect();
+        let usable = |pod: &&Pod| self.owns(&pod.metadata) && unusable(pod).is_none();
+        let mut usable: Vec<&Pod> = self.pods.iter().filter(usable).collect();
+        if usable.iter().any(|pod| is_ready(pod)) {
+            usable.retain(|pod| is_ready(pod));
+        }
         usable.sort_unstable_by_key(|pod| name(pod));
         let digest = Sha256::digest(request_uid);
         let number = digest
@@ -87,15 +88,22 @@ impl Workload {
             .and_then(|index| usable.get(usize::try_from(index).ok()?).copied())
             .ok_or_else(|| {
                 Failure::transient(
-                    "NoPodReady",
+                    "NoPodRunning",
                     format!(
-                        "{} {} has no pod that is Ready and not terminating ({} found); waiting for one",
+                        "{} {} has no pod that is Running and not terminating ({} found); waiting for one",
                         self.kind,
                         self.name,
                         self.pods.len()
                     ),
                 )
             })
+    }
+
+    /// Checks whether the request for the pod `wanted`, or for any pod, gets one that is Ready, or that it named.
+    #[must_use]
+    pub fn has_ready(&self, wanted: Option<&str>) -> bool {
+        let chosen = self.choose("", wanted);
+        chosen.is_ok_and(|pod| wanted.is_some() || is_ready(pod))
     }
 
     fn owns(&self, pod: &ObjectMeta) -> bool {
@@ -143,9 +151,6 @@ pub enum Unusable {
     /// The pod is in this phase.
     #[error("it is {0}, not Running")]
     NotRunning(String),
-    /// The pod is not Ready.
-    #[error("it is not Ready")]
-    NotReady,
 }
 
 /// Returns the reason why the pod accepts no access now.
@@ -158,16 +163,18 @@ pub fn unusable(pod: &Pod) -> Option<Unusable> {
     let phase = status
         .and_then(|status| status.phase.as_deref())
         .unwrap_or("Unknown");
-    if phase != "Running" {
-        return Some(Unusable::NotRunning(phase.to_owned()));
-    }
-    let ready = status
+    (phase != "Running").then(|| Unusable::NotRunning(phase.to_owned()))
+}
+
+/// Checks whether the pod is Ready.
+#[must_use]
+pub fn is_ready(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let mut conditions = status
         .and_then(|status| status.conditions.as_ref())
-        .is_some_and(|all| {
-            all.iter()
-                .any(|one| one.type_ == "Ready" && one.status == "True")
-        });
-    (!ready).then_some(Unusable::NotReady)
+        .into_iter()
+        .flatten();
+    conditions.any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
 #[cfg(test)]
@@ -272,22 +279,54 @@ mod tests {
         }
     }
 
+    fn not_ready(name: &str, conditions: Option<Vec<PodCondition>>) -> Pod {
+        let mut pod = ready(name, "set");
+        pod.status.as_mut().unwrap().conditions = conditions;
+        pod
+    }
+
+    /// See <https://github.com/rancher/rancher/issues/20493>.
     #[test]
-    fn a_pod_that_is_not_ready_is_waited_for() {
+    fn running_pod_that_is_not_ready_is_chosen_by_name_or_if_no_pod_is_ready() {
+        let condition = |status: &str| PodCondition {
+            type_: "Ready".into(),
+            status: status.into(),
+            ..PodCondition::default()
+        };
+        for conditions in [
+            None,
+            Some(Vec::new()),
+            Some(vec![condition("False")]),
+            Some(vec![condition("Unknown")]),
+        ] {
+            let alone = deployment(vec![not_ready("ill", conditions.clone())]);
+            assert_eq!(chosen(&alone, None), Ok("ill".into()));
+            assert!(!alone.has_ready(None) && alone.has_ready(Some("ill")));
+            let among = deployment(vec![not_ready("ill", conditions), ready("well", "set")]);
+            for request in 0..20 {
+                let any = among.choose(&request.to_string(), None).unwrap();
+                assert_eq!(name(any), Some("well"));
+            }
+            assert_eq!(chosen(&among, Some("ill")), Ok("ill".into()));
+        }
+    }
+
+    #[test]
+    fn a_pod_that_is_not_running_is_waited_for() {
         let mut pending = ready("pending", "set");
         pending.status.as_mut().unwrap().phase = Some("Pending".into());
-        let mut unready = ready("unready", "set");
-        unready.status.as_mut().unwrap().conditions = None;
+        let mut done = ready("done", "set");
+        done.status.as_mut().unwrap().phase = Some("Succeeded".into());
         let mut leaving = ready("leaving", "set");
         leaving.metadata.deletion_timestamp = Some(Time("2026-01-01T00:00:00Z".parse().unwrap()));
         let unknown = Pod {
             status: None,
             ..ready("unknown", "set")
         };
-        for pod in [pending, unready, leaving, unknown] {
+        for pod in [pending, done, leaving, unknown] {
             let workload = deployment(vec![pod.clone()]);
-            assert_eq!(chosen(&workload, None), Err("NoPodReady"));
-            assert_eq!(chosen(&workload, name(&pod)), Err("PodNotReady"));
+            assert_eq!(chosen(&workload, None), Err("NoPodRunning"));
+            assert_eq!(chosen(&workload, name(&pod)), Err("PodNotRunning"));
         }
     }
 

@@ -53,6 +53,7 @@ pub(crate) fn grant() -> Grant {
             uid: "pod-uid".into(),
             container: None,
         },
+        not_ready: false,
         operations: vec![Operation::Exec],
         window: Window::new(timestamp(0), Some(five), five, five),
         granted_at: timestamp(0),

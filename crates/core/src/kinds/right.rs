@@ -47,3 +47,45 @@ impl fmt::Display for Right {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use oz_api::Operation;
+
+    use super::*;
+
+    #[test]
+    fn guide_lists_each_right_that_author_of_operation_needs() {
+        let guide = include_str!("../../../../docs/guides/install.md");
+        let row = |about: &str| {
+            let mut lines = guide.lines();
+            let row = lines.find(|line| line.starts_with(&format!("| {about}")));
+            row.unwrap_or_default()
+        };
+        for operation in [
+            Operation::Exec,
+            Operation::Attach,
+            Operation::PortForward,
+            Operation::Log,
+            Operation::Debug,
+        ] {
+            let config = AccessConfig {
+                operations: vec![operation],
+                ..AccessConfig::default()
+            };
+            let rows = [
+                row("each `ExecAccessTemplate`"),
+                row(&format!("operation `{operation}`")),
+            ];
+            for right in Right::on_pods(&config) {
+                let right = right.to_string();
+                let (verb, resource) = right.split_once(' ').unwrap();
+                let is_listed = |row: &&str| {
+                    let [verb, resource] = [verb, resource].map(|part| format!("`{part}`"));
+                    row.contains(&verb) && row.contains(&resource)
+                };
+                assert!(rows.iter().any(is_listed), "{operation}: {right}");
+            }
+        }
+    }
+}

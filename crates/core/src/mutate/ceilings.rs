@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::{MutateError, items_mut};
+use super::{MutateError, is_sidecar, items_mut};
 use crate::validate::{Amount, Ceilings};
 
 const NANO: i128 = 1_000_000_000;
@@ -152,25 +152,31 @@ impl Resource {
         }
     }
 
-    /// Limits a container without a limit to its request and `share`.
+    /// Limits a container without a limit to its request and `share`. It adds no request, for which Kubernetes then
+    /// takes the limit: a LimitRange with a minimum, or with a ratio of limit to request, rejects a request of 0.
+    /// See <https://kubernetes.io/docs/concepts/policy/limit-range/>.
     fn give(&self, container: &mut Value, share: i128) -> Result<(), CeilingError> {
         if self.limit(container) > 0 {
             return Ok(());
         }
         let given = (self.least(container) + share) / self.step * self.step;
-        if given <= 0 || given < self.least(container) {
+        if given <= 0 {
             return Err(CeilingError::NothingLeft {
                 field: self.field,
                 ceiling: self.text(self.ceiling),
                 container: name(container).to_owned(),
             });
         }
+        let limit = json!(self.text(given));
         let resources = &mut container["resources"];
-        resources["limits"][self.name] = json!(self.text(given));
-        // Without a request Kubernetes would reserve as much as the limit.
-        if resources["requests"][self.name].is_null() {
-            resources["requests"][self.name] = json!("0");
+        let requests = resources.get_mut("requests");
+        if let Some(request) = requests.and_then(|requests| requests.get_mut(self.name))
+            && amount(request) > given
+        {
+            // A fraction of the step: Kubernetes rejects a request above the limit.
+            *request = limit.clone();
         }
+        resources["limits"][self.name] = limit;
         Ok(())
     }
 
@@ -208,10 +214,6 @@ fn list<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
     spec[field].as_array().into_iter().flatten()
 }
 
-fn is_sidecar(container: &Value) -> bool {
-    container["restartPolicy"] == "Always"
-}
-
 fn name(container: &Value) -> &str {
     container["name"].as_str().unwrap_or_default()
 }
@@ -224,4 +226,91 @@ fn amount(value: &Value) -> i128 {
         _ => return 0,
     };
     text.parse().map_or(0, Amount::as_nanos).max(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the resources of a container that is alone in its list, with this ceiling of CPU.
+    fn limited(list: &str, container: &Value, ceiling: &str) -> Value {
+        let mut spec = json!({"containers": [], list: [container]});
+        let ceilings = Ceilings {
+            cpu: ceiling.parse().ok(),
+            ..Ceilings::default()
+        };
+        enforce(&mut spec, &ceilings).unwrap();
+        spec[list][0]["resources"].take()
+    }
+
+    #[test]
+    fn limited_container_keeps_its_requests_and_gets_no_other() {
+        for (ceiling, resources, expected) in [
+            ("1", json!(null), json!({"limits": {"cpu": "1"}})),
+            ("1", json!({}), json!({"limits": {"cpu": "1"}})),
+            (
+                "1",
+                json!({"limits": {"cpu": "0", "memory": "1Gi"}}),
+                json!({"limits": {"cpu": "1", "memory": "1Gi"}}),
+            ),
+            (
+                "1",
+                json!({"limits": {"cpu": "500m"}}),
+                json!({"limits": {"cpu": "500m"}}),
+            ),
+            (
+                "1",
+                json!({"requests": {"memory": "64Mi"}}),
+                json!({"requests": {"memory": "64Mi"}, "limits": {"cpu": "1"}}),
+            ),
+            (
+                "1",
+                json!({"requests": {"cpu": "100m"}}),
+                json!({"requests": {"cpu": "100m"}, "limits": {"cpu": "1"}}),
+            ),
+            (
+                "1",
+                json!({"requests": {"cpu": 1}}),
+                json!({"requests": {"cpu": 1}, "limits": {"cpu": "1"}}),
+            ),
+            (
+                "1500u",
+                json!({"requests": {"cpu": "1500u"}}),
+                json!({"requests": {"cpu": "1m"}, "limits": {"cpu": "1m"}}),
+            ),
+        ] {
+            for (list, restarts) in [
+                ("containers", json!(null)),
+                ("initContainers", json!(null)),
+                ("initContainers", json!("Always")),
+            ] {
+                let container =
+                    json!({"name": "app", "restartPolicy": restarts, "resources": resources});
+                let result = limited(list, &container, ceiling);
+                assert_eq!(result, expected, "{list} {container}");
+            }
+        }
+    }
+
+    #[test]
+    fn limited_container_without_request_satisfies_minimum_and_ratio_of_limit_range() {
+        let (minimum, ratio) = (NANO / 100, 2);
+        for (ceiling, resources) in [
+            ("10m", json!({})),
+            ("1", json!({})),
+            ("64", json!({"requests": {"memory": "64Mi"}})),
+            ("1", json!({"limits": {"memory": "64Mi"}})),
+        ] {
+            let container = json!({"name": "app", "resources": resources});
+            let resources = limited("containers", &container, ceiling);
+            let limit = amount(&resources["limits"]["cpu"]);
+            // The API server takes the limit as a missing request before it compares with the LimitRange.
+            let request = match resources["requests"].get("cpu") {
+                Some(request) => amount(request),
+                None => limit,
+            };
+            assert!(request >= minimum, "{resources}");
+            assert!(limit <= ratio * request, "{resources}");
+        }
+    }
 }

@@ -106,12 +106,14 @@ impl Rendered {
             .sum()
     }
 
-    /// Returns the names of the containers.
+    /// Returns the names of the containers, and then of the sidecars.
     pub fn containers(&self) -> impl Iterator<Item = &str> {
-        let containers = self.spec.get("containers").and_then(Value::as_array);
+        let list = |name: &str| self.spec.get(name).and_then(Value::as_array);
+        let sidecars = list("initContainers").into_iter().flatten();
+        let sidecars = sidecars.filter(|container| is_sidecar(container));
+        let containers = list("containers").into_iter().flatten();
         containers
-            .into_iter()
-            .flatten()
+            .chain(sidecars)
             .filter_map(|container| container["name"].as_str())
     }
 }
@@ -162,12 +164,14 @@ fn joined(errors: &[CeilingError]) -> String {
 pub fn render(pod: &AccessPod, model: Option<&Model>) -> Result<Rendered, MutateError> {
     let mutation = &pod.mutation;
     let (mut template, claims) = source(&pod.source, model)?;
-    let chosen = container::choose(&template, mutation)?;
+    let (chosen, note) = container::choose(&template, mutation)?;
 
     let labels = template["metadata"]["labels"].clone();
-    let mut notes = spec_fields(&mut template["spec"], mutation, &labels);
+    let mut notes = Vec::from_iter(note);
+    notes.extend(spec_fields(&mut template["spec"], mutation, &labels));
     metadata_fields(&mut template["metadata"], mutation);
-    container::mutate(&mut template["spec"]["containers"][chosen], mutation);
+    let container = &mut template["spec"][chosen.list][chosen.index];
+    container::mutate(container, mutation);
     patch::apply(&mut template, &mutation.patch_spec_operations)?;
     check_shape(&template)?;
 
@@ -266,6 +270,12 @@ fn items_mut<'a>(parent: &'a mut Value, field: &str) -> impl Iterator<Item = &'a
     list.into_iter().flatten()
 }
 
+/// Checks whether an init container runs for as long as the pod.
+/// See <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>.
+fn is_sidecar(container: &Value) -> bool {
+    container["restartPolicy"] == "Always"
+}
+
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -292,7 +302,11 @@ fn check_shape(template: &Value) -> Result<(), MutateError> {
     Ok(())
 }
 
-fn finish(mut template: Value, chosen: usize, notes: Vec<String>) -> Result<Rendered, MutateError> {
+fn finish(
+    mut template: Value,
+    chosen: container::ContainerPosition,
+    notes: Vec<String>,
+) -> Result<Rendered, MutateError> {
     let entries = |value: &Value| -> BTreeMap<String, String> {
         let fields = value.as_object().into_iter().flatten();
         fields
@@ -305,11 +319,13 @@ fn finish(mut template: Value, chosen: usize, notes: Vec<String>) -> Result<Rend
     let Value::Object(spec) = template["spec"].take() else {
         return Err(MutateError::Empty);
     };
-    // By its index: a patch may have renamed the container.
-    let containers = spec.get("containers").and_then(Value::as_array);
-    let container = containers
-        .and_then(|all| all.get(chosen).or_else(|| all.first()))
-        .and_then(|container| container["name"].as_str())
+    // By its position: a patch may have renamed the container.
+    let name = |position: container::ContainerPosition| {
+        let container = spec.get(position.list)?.get(position.index)?;
+        container["name"].as_str()
+    };
+    let container = name(chosen)
+        .or_else(|| name(container::ContainerPosition::FIRST))
         .ok_or(MutateError::Empty)?
         .to_owned();
     annotations.insert(DEFAULT_CONTAINER.to_owned(), container.clone());

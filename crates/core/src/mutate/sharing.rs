@@ -7,6 +7,15 @@ use serde_json::{Value, json};
 
 use super::{items_mut, remove};
 
+/// The probes and lifecycle hooks of a container, as JSON Pointers.
+const HANDLERS: [&str; 5] = [
+    "/livenessProbe",
+    "/readinessProbe",
+    "/startupProbe",
+    "/lifecycle/postStart",
+    "/lifecycle/preStop",
+];
+
 /// Removes the settings that cannot be shared, and returns notes about them.
 ///
 /// Host ports are removed; on the network of the node every port is one, so none is declared there. A volume
@@ -76,6 +85,7 @@ fn host_ports(spec: &mut Value) -> Vec<String> {
                 }
             }
             if host_network && container.get("ports").is_some() {
+                resolve_port_names(container);
                 remove(container, "ports");
                 notes.push(format!(
                     "the ports of container {name} are not declared: on the node's own network \
@@ -85,6 +95,30 @@ fn host_ports(spec: &mut Value) -> Vec<String> {
         }
     }
     notes
+}
+
+/// Replaces the names of ports in the probes and lifecycle hooks of a container by the numbers of its own ports, as the
+/// kubelet does. A name that no port has stays, as it is in the workload.
+/// See <https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/#use-a-named-port>.
+fn resolve_port_names(container: &mut Value) {
+    let ports = container["ports"].as_array().into_iter().flatten();
+    let numbers: BTreeMap<String, Value> = ports
+        .filter_map(|port| {
+            let name = port["name"].as_str()?;
+            Some((name.to_owned(), port["containerPort"].clone()))
+        })
+        .collect();
+    for handler in HANDLERS {
+        // A probe by gRPC has a number only.
+        for action in ["httpGet", "tcpSocket"] {
+            let Some(port) = container.pointer_mut(&format!("{handler}/{action}/port")) else {
+                continue;
+            };
+            if let Some(number) = port.as_str().and_then(|name| numbers.get(name)) {
+                *port = number.clone();
+            }
+        }
+    }
 }
 
 /// Returns warnings about settings that are risky but unchanged: claims that the workload's pods mount as
@@ -145,4 +179,102 @@ fn is_mounted(spec: &Value, volume: &str) -> bool {
 fn names(list: &Value) -> BTreeSet<&str> {
     let items = list.as_array().into_iter().flatten();
     items.filter_map(|item| item["name"].as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::render;
+    use super::super::tests::{access_pod, model, plain};
+
+    /// Returns the spec of an access pod that keeps all probes, in the network of the node or in its own.
+    fn rendered(host_network: bool, containers: Value, init: Value) -> Value {
+        let mut template = plain();
+        template["spec"]["hostNetwork"] = json!(host_network);
+        template["spec"]["containers"] = containers;
+        template["spec"]["initContainers"] = init;
+        let mutation = json!({
+            "keepLivenessProbe": true, "keepReadinessProbe": true, "keepStartupProbe": true,
+        });
+        json!(
+            render(&access_pod(mutation), Some(&model(template)))
+                .unwrap()
+                .spec
+        )
+    }
+
+    /// Returns a container with this action in every probe and lifecycle hook.
+    fn container(name: &str, ports: &Value, action: &Value) -> Value {
+        json!({
+            "name": name, "image": "app:1", "ports": ports,
+            "livenessProbe": action, "readinessProbe": action, "startupProbe": action,
+            "lifecycle": {"postStart": action, "preStop": action},
+        })
+    }
+
+    #[test]
+    fn named_ports_of_probes_and_hooks_on_host_network_become_numbers() {
+        let ports = json!([
+            {"name": "http", "containerPort": 8080},
+            {"name": "admin", "containerPort": 9090, "hostPort": 9090},
+            {"containerPort": 7070},
+        ]);
+        for (action, expected) in [
+            (
+                json!({"httpGet": {"path": "/", "port": "http"}}),
+                json!({"httpGet": {"path": "/", "port": 8080}}),
+            ),
+            (
+                json!({"tcpSocket": {"port": "admin"}}),
+                json!({"tcpSocket": {"port": 9090}}),
+            ),
+            (
+                json!({"httpGet": {"port": 8080}}),
+                json!({"httpGet": {"port": 8080}}),
+            ),
+            (
+                json!({"tcpSocket": {"port": "8080"}}),
+                json!({"tcpSocket": {"port": "8080"}}),
+            ),
+            (
+                json!({"tcpSocket": {"port": "unknown"}}),
+                json!({"tcpSocket": {"port": "unknown"}}),
+            ),
+            (
+                json!({"exec": {"command": ["true"]}}),
+                json!({"exec": {"command": ["true"]}}),
+            ),
+        ] {
+            let app = container("app", &ports, &action);
+            let mut sidecar = container("mesh", &ports, &action);
+            sidecar["restartPolicy"] = json!("Always");
+            let spec = rendered(true, json!([app]), json!([sidecar]));
+            for list in ["containers", "initContainers"] {
+                let one = &spec[list][0];
+                assert_eq!(one.get("ports"), None, "{list} {action}");
+                for path in super::HANDLERS {
+                    assert_eq!(one.pointer(path), Some(&expected), "{list} {path} {action}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn named_ports_are_those_of_the_same_container() {
+        let http = json!({"httpGet": {"port": "http"}});
+        let one = container("one", &json!([{"name": "http", "containerPort": 1}]), &http);
+        let two = container("two", &json!([{"name": "http", "containerPort": 2}]), &http);
+        let spec = rendered(true, json!([one, two]), json!([]));
+        let port = |index: usize| &spec["containers"][index]["readinessProbe"]["httpGet"]["port"];
+        assert_eq!((port(0), port(1)), (&json!(1), &json!(2)));
+    }
+
+    #[test]
+    fn named_ports_outside_of_host_network_are_kept() {
+        let ports = json!([{"name": "http", "containerPort": 8080}]);
+        let app = container("app", &ports, &json!({"httpGet": {"port": "http"}}));
+        let spec = rendered(false, json!([app]), json!([]));
+        assert_eq!(spec["containers"][0], app);
+    }
 }

@@ -118,6 +118,9 @@ fn pod_spec(
             "must have at least one container",
         );
     }
+    let init = pod.init_containers.iter().flatten();
+    let sidecars = init.filter(|one| one.restart_policy.as_deref() == Some("Always"));
+    names.extend(sidecars.map(|one| one.name.as_str()));
     let default = mutation.default_container_name.iter().map(|name| {
         (
             "spec.controllerTargetMutationConfig.defaultContainerName".to_owned(),

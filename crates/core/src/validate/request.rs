@@ -8,7 +8,7 @@ use super::{Found, Violation, name, ticket};
 use crate::kinds::Terms;
 
 /// The maximum length of the name of a request: `-`, eight characters of its UID and this fit into 253, the
-/// maximum length of the name of a pod.
+/// maximum length of the name of a pod. The name of a dedicated pod may have to be shorter, and is shortened.
 pub const MAX_REQUEST_NAME: usize = 244;
 /// The maximum length of `generateName`: the API server cuts a longer one, and then the name would not begin
 /// with the text in the requester's stamp.

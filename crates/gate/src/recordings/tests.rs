@@ -57,6 +57,7 @@ fn grant() -> Grant {
             uid: "pod-uid".to_owned(),
             container: None,
         },
+        not_ready: false,
         operations: vec![Operation::Exec, Operation::Attach],
         window: Window::new(now, Some(five), five, five),
         granted_at: now,

@@ -64,7 +64,8 @@ impl SpoolMeters {
         );
         registry.register(
             "upload_failures",
-            "Failed attempts to store a part, by reason; each is retried",
+            "Failed attempts to store a part, by reason; each is retried. With NotImplemented, the \
+                server does not implement a header (gate.recordings.s3.conditionalWrites)",
             self.failures.clone(),
         );
         registry.register(

@@ -11,6 +11,8 @@ mod session;
 mod state;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unimplemented;
 mod uploads;
 mod usage;
 

@@ -1,7 +1,7 @@
 //! Stores parts, a few at once, the oldest first, and retries each until it is stored. A part that cannot be stored
-//! does not block the others.
+//! does not block the others, unless the server does not implement a header that all uploads have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,8 +53,18 @@ struct Entry {
 struct Queue {
     entries: BTreeMap<u64, Entry>,
     next: u64,
-    /// True if the last attempt failed: a lasting failure is logged once.
-    failing: bool,
+    /// The reasons for which attempts failed since a part was stored: a lasting failure is logged once.
+    logged: BTreeSet<&'static str>,
+    /// The pause of all parts, if the server does not implement a header.
+    pause: Option<Pause>,
+}
+
+/// The pause after a server responded that it does not implement a header of an upload. The other parts would have the
+/// same response: after each pause, the gate attempts one part.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    failures: u32,
+    until: Instant,
 }
 
 /// The result of the search for a part to store.
@@ -65,11 +75,26 @@ enum Next {
 }
 
 /// The reason for which a part was not stored.
+#[derive(Debug, thiserror::Error)]
 enum Failure {
     /// The store has different content under this name. Another attempt has the same result.
+    #[error("another object has its name")]
     Different,
+    #[error(transparent)]
     Storage(StorageError),
+    #[error(transparent)]
     Disk(std::io::Error),
+}
+
+impl Failure {
+    /// Returns the reason as one word, for metrics.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Different => "Different",
+            Self::Storage(error) => error.reason(),
+            Self::Disk(_) => "Disk",
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -171,6 +196,14 @@ impl Uploads {
     fn take(&self) -> Next {
         let now = Instant::now();
         let mut queue = self.queue();
+        if let Some(pause) = queue.pause {
+            if now < pause.until {
+                return Next::At(pause.until);
+            }
+            if queue.entries.values().any(|entry| entry.due.is_none()) {
+                return Next::Nothing;
+            }
+        }
         let mut later = None;
         for (number, entry) in &mut queue.entries {
             match entry.due {
@@ -186,21 +219,18 @@ impl Uploads {
     }
 
     async fn upload(&self, number: u64, part: &Part) {
-        let failure = match self.store(part).await {
+        match self.store(part).await {
             Ok(()) => {
                 self.usage
                     .give_back(&part.session.share, part.sealed.length);
                 self.meters.stored.inc();
                 let mut queue = self.queue();
                 queue.entries.remove(&number);
-                queue.failing = false;
+                queue.logged.clear();
+                queue.pause = None;
                 self.changed(&queue);
-                return;
             }
-            Err(failure) => failure,
-        };
-        let (reason, why) = match failure {
-            Failure::Different => {
+            Err(Failure::Different) => {
                 self.meters.different.inc();
                 tracing::error!(
                     part = part.sealed.name,
@@ -211,28 +241,38 @@ impl Uploads {
                 let mut queue = self.queue();
                 queue.entries.remove(&number);
                 self.changed(&queue);
-                return;
             }
-            Failure::Storage(error) => (error.reason(), error.to_string()),
-            Failure::Disk(error) => ("Disk", error.to_string()),
-        };
+            Err(failure) => self.retry(number, &part.sealed.name, &failure),
+        }
+    }
+
+    /// Reports a failed attempt, and schedules the next one.
+    fn retry(&self, number: u64, part: &str, failure: &Failure) {
+        let (reason, error) = (failure.reason(), failure.to_string());
+        let is_implemented = !matches!(
+            failure,
+            Failure::Storage(StorageError::NotImplemented { .. })
+        );
         self.meters.failed(reason);
         let mut queue = self.queue();
-        if !std::mem::replace(&mut queue.failing, true) {
-            tracing::warn!(
-                part = part.sealed.name,
-                error = why,
-                "failed to store recordings; retrying"
-            );
+        if !queue.logged.insert(reason) {
+            tracing::debug!(part, reason, error, "failed to store a part");
+        } else if is_implemented {
+            tracing::warn!(part, reason, error, "failed to store recordings; retrying");
         } else {
-            tracing::debug!(
-                part = part.sealed.name,
-                error = why,
-                "failed to store a part"
+            tracing::error!(
+                part,
+                reason,
+                error,
+                "failed to store recordings: the server does not implement a header of the upload"
             );
         }
+        let now = Instant::now();
+        if !is_implemented {
+            queue.pause = Some(Pause::after(queue.pause, now));
+        }
         if let Some(entry) = queue.entries.get_mut(&number) {
-            entry.due = Some(Instant::now() + backoff(entry.failures));
+            entry.due = Some(now + backoff(entry.failures));
             entry.failures = entry.failures.saturating_add(1);
         }
         self.changed(&queue);
@@ -263,6 +303,21 @@ impl Uploads {
                 why: "the conflicting object does not exist any more".to_owned(),
             })),
             Err(error) => Err(Failure::Storage(error)),
+        }
+    }
+}
+
+impl Pause {
+    /// Returns the pause after a failure at `now`. Attempts that began before the last pause do not extend it.
+    fn after(last: Option<Self>, now: Instant) -> Self {
+        let failures = match last {
+            Some(last) if now < last.until => return last,
+            Some(last) => last.failures.saturating_add(1),
+            None => 0,
+        };
+        Self {
+            failures,
+            until: now + backoff(failures),
         }
     }
 }

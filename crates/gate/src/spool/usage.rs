@@ -26,7 +26,7 @@ const WARN_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "failed to record: recordings that wait to be stored use {used} of {limit} bytes; check \
-     whether gate.recordings.url is reachable, or raise gate.recordings.spool.mebibytes"
+     gate.recordings.url and the gate's log for the cause, or raise gate.recordings.spool.mebibytes"
 )]
 pub(crate) struct Full {
     /// The number of used bytes.

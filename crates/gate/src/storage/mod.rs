@@ -1,6 +1,7 @@
-//! The permanent store of recordings: a directory, or a bucket of S3. Stored data is never overwritten, by any writer:
-//! the first content of a part of a recording remains.
+//! The permanent store of recordings: a directory, or a bucket of S3. The gate never overwrites stored data: the first
+//! content of a part of a recording remains. The exception is a bucket without conditional writes.
 
+mod error;
 mod file;
 mod s3;
 
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use hyper::body::Bytes;
 
+pub(crate) use error::StorageError;
 use file::Directory;
 use s3::S3;
 pub(crate) use s3::S3Options;
@@ -36,59 +38,6 @@ pub(crate) enum Put {
     Exists,
 }
 
-/// The reason for which a part was not stored or read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StorageError {
-    /// The name is not valid in the store.
-    #[error(
-        "failed to use {0:?} as a name: it must be segments of a-z, 0-9, '-' and '.' between slashes"
-    )]
-    Name(String),
-    /// The content has more bytes than the reader accepts.
-    #[error("failed to read {name}: it has more than {limit} bytes")]
-    TooLarge {
-        /// The name.
-        name: String,
-        /// The maximum size in bytes.
-        limit: usize,
-    },
-    /// The store does not respond, or fails: another attempt may succeed.
-    #[error("failed to {what} {name}: {why}")]
-    Unavailable {
-        /// The operation: "store", "read" or "list".
-        what: &'static str,
-        /// The name.
-        name: String,
-        /// The cause.
-        why: String,
-    },
-    /// The store denies the operation until an administrator changes the configuration of the store or of the gate.
-    #[error(
-        "failed to {what} {name}: {why}; check the permissions of the credentials, and the name of \
-            the bucket"
-    )]
-    Refused {
-        /// The operation, as above.
-        what: &'static str,
-        /// The name.
-        name: String,
-        /// The cause.
-        why: String,
-    },
-}
-
-impl StorageError {
-    /// Returns the reason as one word, for metrics.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self {
-            Self::Name(_) => "Name",
-            Self::TooLarge { .. } => "TooLarge",
-            Self::Unavailable { .. } => "Unavailable",
-            Self::Refused { .. } => "Refused",
-        }
-    }
-}
-
 impl Storage {
     /// Returns the store that a URL names: `file:///DIRECTORY` or `s3://BUCKET/PREFIX`.
     ///
@@ -110,7 +59,8 @@ impl Storage {
         );
     }
 
-    /// Stores a part that does not exist yet. An existing part is unchanged.
+    /// Stores a part that does not exist yet. An existing part is unchanged, except in a bucket without conditional
+    /// writes.
     ///
     /// # Errors
     /// When the part could not be stored; it may be stored nevertheless, if the response was lost.

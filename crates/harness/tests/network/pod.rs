@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{Gid, Uid};
@@ -202,15 +202,29 @@ pub(crate) fn address(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse::<IpAddr>().unwrap(), port)
 }
 
+/// Repeats an operation while its address is in use: a process that another test starts holds copies of closed sockets
+/// from its fork to its exec.
+pub(crate) fn once_free<T>(operation: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        match operation() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::yield_now();
+            }
+            result => return result,
+        }
+    }
+}
+
 /// Listens; an accept fails after the deadline.
 pub(crate) fn listen(on: SocketAddr) -> TcpListener {
-    let listener = TcpListener::bind(on).unwrap();
+    let listener = once_free(|| TcpListener::bind(on)).unwrap();
     set_socket_timeout(&listener, Timeout::Recv, Some(DEADLINE)).unwrap();
     listener
 }
 
 pub(crate) fn datagrams(on: SocketAddr) -> UdpSocket {
-    let socket = UdpSocket::bind(on).unwrap();
+    let socket = once_free(|| UdpSocket::bind(on)).unwrap();
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
     socket
 }

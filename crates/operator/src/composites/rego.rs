@@ -27,16 +27,17 @@ pub(crate) struct Policies {
     others: Mutex<HashMap<Text, Result<Policy, Failure>>>,
 }
 
-/// A policy of one module.
+/// A policy of one module, and the documents beside it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Text {
     /// The location, for messages.
     place: String,
-    text: String,
+    /// The name and the text of the module, and of each document.
+    texts: Vec<(String, String)>,
     dialect: Dialect,
 }
 
-/// The modules of one namespace.
+/// The modules and documents of one namespace.
 struct Bundle {
     maps: Store<ConfigMap>,
     /// The number of changes of the ConfigMaps.
@@ -131,7 +132,7 @@ impl Policies {
     async fn policy(&self, function: &InProcess) -> Result<Policy, Failure> {
         let dialect = oz_function::dialect(function);
         let place = function.modules.to_string();
-        let text = match &function.modules {
+        let texts = match &function.modules {
             Modules::Bundle(namespace) => return self.bundled(namespace).await,
             Modules::Key {
                 namespace,
@@ -140,19 +141,19 @@ impl Policies {
             } => {
                 let bundle = self.bundle(namespace)?;
                 bundle.maps.ready().await;
-                let text = bundle
+                let map = bundle
                     .maps
                     .select(|map| map.metadata.name.as_ref() == Some(name));
-                let text = text
+                let texts = map
                     .first()
-                    .and_then(|map| map.data.as_ref()?.get(key).cloned());
-                text.ok_or_else(|| oz_function::missing(&function.modules))?
+                    .and_then(|map| bundle::with_documents(map, key, &place));
+                texts.ok_or_else(|| oz_function::missing(&function.modules))?
             }
-            Modules::Inline(text) => text.clone(),
+            Modules::Inline(text) => vec![(place.clone(), text.clone())],
         };
         self.one(Text {
             place,
-            text,
+            texts,
             dialect,
         })
         .await
@@ -163,8 +164,7 @@ impl Policies {
         if let Some(known) = self.others().get(&text) {
             return known.clone();
         }
-        let modules = vec![(text.place.clone(), text.text.clone())];
-        let policy = compile(&text.place, modules, text.dialect).await;
+        let policy = compile(&text.place, text.texts.clone(), text.dialect).await;
         if !policy.as_ref().is_err_and(is_passing) {
             let mut others = self.others();
             if others.len() >= MOST_COMPILED {
@@ -196,11 +196,11 @@ impl Policies {
         if let Some(known) = known.filter(|known| known.version == version) {
             return known.policy;
         }
-        let modules = bundle::modules(bundle.maps.objects().iter().map(AsRef::as_ref));
-        if modules.is_empty() {
+        let texts = bundle::texts(bundle.maps.objects().iter().map(AsRef::as_ref));
+        if texts.is_empty() {
             return Err(oz_function::missing(&Modules::Bundle(namespace.to_owned())));
         }
-        let policy = compile(namespace, modules, Dialect::default()).await;
+        let policy = compile(namespace, texts, Dialect::default()).await;
         if !policy.as_ref().is_err_and(is_passing) {
             let policy = policy.clone();
             *bundle.compiled() = Some(Compiled { version, policy });
@@ -231,14 +231,14 @@ async fn on_own_thread<T: Send + 'static>(
     })
 }
 
-/// Compiles modules on a thread that may block.
+/// Compiles modules and documents on a thread that may block.
 async fn compile(
     place: &str,
-    modules: Vec<(String, String)>,
+    texts: Vec<(String, String)>,
     dialect: Dialect,
 ) -> Result<Policy, Failure> {
     let named = place.to_owned();
-    let compiled = move || oz_function::compile(&named, &modules, dialect);
+    let compiled = move || oz_function::compile(&named, &texts, dialect);
     let compiled = tokio::task::spawn_blocking(compiled).await;
     compiled.unwrap_or_else(|error| {
         let message = format!("internal error: compiling ended: {error}");
@@ -254,10 +254,13 @@ mod tests {
     fn a_bundle_of_one_config_map_has_the_digest_that_its_records_name() {
         let map: ConfigMap = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "fleets"},
-            "data": {"b.rego": "package b", "a.rego": "package a", "a_test.rego": "package tests"},
+            "data": {
+                "b.rego": "package b", "a.rego": "package a", "a_test.rego": "package tests",
+                "limits.yaml": "limits: {hours: 4}",
+            },
         }))
         .unwrap();
-        let of_bundle = oz_rego::digest(&bundle::modules([&map]));
+        let of_bundle = oz_rego::digest(&bundle::texts([&map]));
         assert_eq!(
             bundle::digest_of(&map),
             Some(oz_rego::digest_text(of_bundle))

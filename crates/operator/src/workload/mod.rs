@@ -98,7 +98,7 @@ impl Workloads {
     }
 
     /// Returns the workload with its pods: from the API server's cache, if the pod with the name
-    /// `wanted` (or any pod, if it is `None`) is usable according to the cache. A caller that
+    /// `wanted` is usable according to the cache, or any pod is Ready, if it is `None`. A caller that
     /// chooses a pod calls [`Workloads::is_current`].
     pub(crate) async fn read(
         &self,
@@ -118,7 +118,7 @@ impl Workloads {
             };
             let workload = workload::with_pods(&cached, target, identity).await?;
             // A workload without own pods may have been replaced by another with the same name.
-            if workload.choose("", wanted).is_ok() {
+            if workload.has_ready(wanted) {
                 return Ok(workload);
             }
         }

@@ -104,7 +104,7 @@ impl Cp {
             };
             tokio::select! {
                 result = copying => result.map(|()| Exit::SUCCESS),
-                () = session::end_of(granted) => Ok(Exit::ENDED),
+                () = session::end_of::<ExecAccessRequest>(granted) => Ok(Exit::ENDED),
             }
         };
         access::with::<ExecAccessRequest>(context, &self.access, want, body).await

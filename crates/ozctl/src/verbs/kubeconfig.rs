@@ -120,7 +120,7 @@ fn written(
 ) -> Result<Written> {
     let url = url.trim_end_matches('/');
     server.server = Some(format!("{url}{}", gate::prefix(namespace, request)));
-    // The new file is in another directory than its source.
+    // The new file is in another directory. The paths of the kubeconfig are absolute, those of flags may be relative.
     for file in [
         &mut server.certificate_authority,
         &mut user.client_certificate,

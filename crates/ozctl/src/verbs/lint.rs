@@ -79,8 +79,8 @@ impl Lint {
         if matches!(self.output, Output::Text) {
             context.say(&format!(
                 "{} of oz checked, {}",
-                counted(checked, "object"),
-                counted(findings.len(), "finding")
+                output::counted(checked, "object"),
+                output::counted(findings.len(), "finding")
             ));
         }
         Ok(if findings.is_empty() {
@@ -121,11 +121,6 @@ fn walk(folder: &Path, files: &mut Vec<String>) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn counted(count: usize, what: &str) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{s}")
 }
 
 fn read(file: &str) -> std::io::Result<String> {

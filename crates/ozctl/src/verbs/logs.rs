@@ -80,7 +80,7 @@ impl Logs {
             };
             tokio::select! {
                 result = show(context, cluster, granted, parameters) => result,
-                () = session::end_of(granted) => Ok(Exit::ENDED),
+                () = session::end_of::<ExecAccessRequest>(granted) => Ok(Exit::ENDED),
             }
         };
         access::with::<ExecAccessRequest>(context, &self.access, want, body).await

@@ -99,9 +99,9 @@ pub(crate) struct Scaffold {
     /// Which kind of template [default: the namespace's own, else the cluster's]
     #[arg(long, value_name = "KIND", value_parser = template_kind)]
     template_kind: Option<TemplateKind>,
-    /// Provider of the credentials
-    #[arg(long, value_name = "PROVIDER", default_value = "UserSuppliedSecret", value_parser = provider)]
-    provider: ProviderKind,
+    /// Provider of the credentials [default: AnthropicAPI for ANTHROPIC_API_KEY, else UserSuppliedSecret]
+    #[arg(long, value_name = "PROVIDER", value_parser = provider)]
+    provider: Option<ProviderKind>,
     /// Name of the policy [default: the template's; with --role, all policies for the template]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,

@@ -109,7 +109,7 @@ async fn forward(
     }
     tokio::select! {
         Some(failed) = ways.next() => Err(failed),
-        () = session::end_of(granted) => Ok(Exit::ENDED),
+        () = session::end_of::<ExecAccessRequest>(granted) => Ok(Exit::ENDED),
     }
 }
 

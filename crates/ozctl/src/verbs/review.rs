@@ -13,7 +13,8 @@ use crate::{names, reviews};
 #[derive(Args)]
 #[command(after_help = "\
 The finding is recorded with your name, as the API server authenticates you, and is immutable. The requester of the
-emergency, and the user of break-glass, cannot review it.
+emergency, and the user of break-glass, cannot review it. If the namespace of an emergency was deleted, its review is in
+oz's own namespace, and the UID finds it.
 
 Findings:
   Justified     it was an emergency
@@ -21,10 +22,12 @@ Findings:
   FollowUp      the reason names an action that is required
 
 Examples:
-  ozctl review alice-x7k2p-0a1b2c3d --finding Justified --reason 'INC-42: the queue was full'")]
+  ozctl review alice-x7k2p-0a1b2c3d --finding Justified --reason 'INC-42: the queue was full'
+  ozctl review 0a1b2c3d-5f3a-4e7b-9c1d-2b6e8f0a4c5d --finding Justified --reason 'INC-42: the queue was full'")]
 pub(crate) struct Review {
-    /// Name of the review, as `ozctl reviews` prints it
-    name: String,
+    /// Name of the review, as `ozctl reviews` prints it; or UID of the request, whose review can be in any namespace
+    #[arg(value_name = "NAME")]
+    review: String,
     /// Finding: Justified, Unjustified or FollowUp
     #[arg(long, value_name = "FINDING", value_parser = finding)]
     finding: Finding,
@@ -35,9 +38,17 @@ pub(crate) struct Review {
 
 impl Review {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
-        let name = names::checked(&self.name)?;
+        let word = names::checked(&self.review)?;
         let cluster = context.cluster().await?;
-        let written = reviews::write(&cluster, name, self.finding, &self.reason).await?;
+        let (namespace, name) = match names::is_uid(word) {
+            true => {
+                let review = reviews::find_by_uid(&cluster, word).await?;
+                (review.namespace().unwrap_or_default(), review.name_any())
+            }
+            false => (cluster.namespace.clone(), word.to_owned()),
+        };
+        let place = (namespace.as_str(), name.as_str());
+        let written = reviews::write(&cluster, place, self.finding, &self.reason).await?;
         context.print(&format!(
             "{} of {} reviewed: {} ({})\n",
             match written.spec.break_glass {

@@ -19,7 +19,8 @@ use crate::{choose, reviews};
 Lists the emergencies without a finding whose template names you or one of your groups as reviewer, except your own
 requests. A use of break-glass in an enforcing namespace is listed as well, for the users who may review it.
 `ozctl review NAME --finding Justified --reason WHY` writes a finding. --all adds the reviews with a finding, and
-attestations of entitlements.
+attestations of entitlements. The review of a deleted namespace is in oz's own namespace: -A lists it, with the UID that
+`ozctl review` accepts.
 
 Examples:
   ozctl reviews
@@ -76,6 +77,12 @@ impl Reviews {
         if self.all {
             head.extend(["FINDING", "REASON"]);
         }
+        // The usual review is found by its name.
+        let is_moved = |review: &AccessReview| review.spec.reviewed_namespace.is_some();
+        let has_moved = found.iter().any(is_moved);
+        if has_moved {
+            head.extend(["REVIEWED NAMESPACE", "UID"]);
+        }
         let mut table = Table::new(&head);
         let now = Timestamp::now();
         for review in found {
@@ -107,6 +114,13 @@ impl Reviews {
                 });
                 cells.push(finding);
                 cells.push(spec.reason.clone().or(counts));
+            }
+            if has_moved {
+                let about = spec.access_request_ref.as_ref();
+                let uid = about
+                    .filter(|_| is_moved(review))
+                    .map(|about| about.uid.clone());
+                cells.extend([spec.reviewed_namespace.clone(), uid]);
             }
             table.row_with_blanks(cells);
         }

@@ -126,6 +126,15 @@ fn parent(kind: &str, spec: &Value) -> Value {
     })
 }
 
+/// Returns a parent whose children and status change with time.
+fn fleet() -> Value {
+    let spec = json!({
+        "names": ["new", "old"], "value": "x", "lateFrom": from_now(3600),
+        "validUntil": from_now(7200),
+    });
+    parent("Fleet", &spec)
+}
+
 /// Returns a ConfigMap that the fleet controls.
 fn child(name: &str, value: &str) -> Value {
     json!({
@@ -196,14 +205,9 @@ fn answer(asked: &ReceivedRequest, policy: &str) -> Answer {
             )
         }
         "apis/example.org/v1/fleets" => list("Fleet", &json!([parent("Fleet", &json!({}))])),
+        "apis/example.org/v1/namespaces/shop/fleets" => list("Fleet", &json!([fleet()])),
         "apis/example.org/v1/ships" => list("Ship", &json!([])),
-        "apis/example.org/v1/namespaces/shop/fleets/one" => {
-            let spec = json!({
-                "names": ["new", "old"], "value": "x", "lateFrom": from_now(3600),
-                "validUntil": from_now(7200),
-            });
-            (200, parent("Fleet", &spec))
-        }
+        "apis/example.org/v1/namespaces/shop/fleets/one" => (200, fleet()),
         "apis/example.org/v1/namespaces/shop/fleets/two" => {
             status(404, "fleets.example.org \"two\" not found")
         }
@@ -258,6 +262,89 @@ fn composites_are_listed_and_explained_for_parent() {
         "explain pods/one",
     ];
     shows(&run_commands(&stub, &lines), "composites");
+}
+
+#[test]
+fn plan_shows_changes_of_manifests_and_of_policies_field_by_field() {
+    let stub = Stub::start(|asked| answer(asked, POLICY));
+    let write = |name: &str, content: &Value| {
+        let path = stub.directory.path().join(name);
+        std::fs::write(path, content.to_string()).unwrap();
+    };
+    let changed = POLICY.replace(
+        "input.parent.spec.names[_]",
+        "[\"new\", \"old\", \"other\"][_]",
+    );
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "fleets", "namespace": "policies"}, "data": {"fleets.rego": changed},
+    });
+    write("policy.json", &map);
+    let mut own = rego(
+        "planned",
+        &json!({"inline": "package controller\nchildren := []\n"}),
+    );
+    own.as_object_mut().unwrap().remove("status");
+    write("rego.json", &own);
+    let mut fleet = parent("Fleet", &json!({}));
+    fleet["metadata"]["name"] = json!("two");
+    write("parent.json", &fleet);
+    write(
+        "children.json",
+        &json!({"kind": "List", "apiVersion": "v1", "items": []}),
+    );
+    write("none.json", &json!({"apiVersion": "v1", "kind": "Pod"}));
+    let lines = [
+        "-n shop composites plan -f policy.json",
+        "-n shop composites plan -f rego.json",
+        "composites plan -f rego.json --parent parent.json --children children.json -o json",
+        "composites plan -f none.json",
+        "composites plan -f missing.json",
+        "composites plan -f rego.json --parent policy.json",
+        "composites plan",
+    ];
+    shows(&run_commands(&stub, &lines), "composites_plan");
+}
+
+/// A composite may have a kind of a published group as its parent, of which oz has another kind of the same name.
+#[test]
+fn explain_finds_parent_in_written_group() {
+    let mut of_group = composite(
+        "nights",
+        "transientrolebindings",
+        "http://nights.functions/sync",
+        &runs(),
+    );
+    of_group["spec"]["parentResource"]["apiVersion"] = json!("example.com/v1");
+    let stub = Stub::start(move |asked| {
+        let path = asked.what.strip_prefix("GET /").unwrap_or_default();
+        match path {
+            "apis/metacontroller.k8s.io/v1alpha1/compositecontrollers" => {
+                list("CompositeController", &json!([of_group]))
+            }
+            "apis/example.com/v1" => {
+                let kind = json!({
+                    "name": "transientrolebindings", "kind": "TransientRoleBinding",
+                    "namespaced": true, "singularName": "", "verbs": ["get", "list"],
+                });
+                let listed = json!({
+                    "kind": "APIResourceList", "groupVersion": "example.com/v1", "resources": [kind],
+                });
+                (200, listed)
+            }
+            "apis/example.com/v1/namespaces/shop/transientrolebindings/one" => {
+                let mut night = parent("TransientRoleBinding", &json!({}));
+                night["apiVersion"] = json!("example.com/v1");
+                (200, night)
+            }
+            _ => answer(asked, POLICY),
+        }
+    });
+    let told = run_commands(&stub, &["explain transientrolebindings.example.com/one"]);
+    assert!(
+        told.contains("composite  CompositeController nights"),
+        "{told}"
+    );
 }
 
 #[test]

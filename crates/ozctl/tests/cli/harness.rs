@@ -186,6 +186,46 @@ fn destinations_of_run_are_listed_without_control_characters() {
 }
 
 #[test]
+fn run_list_shows_credentials_and_hosts_of_run() {
+    let condition = |type_: &str, message: &str| {
+        json!({
+            "type": type_, "status": "True", "reason": "Granted", "message": message,
+            "lastTransitionTime": "2026-01-31T09:00:00Z",
+        })
+    };
+    let mut run = over();
+    run["status"]["conditions"] = json!([
+        condition("BrokerCredentialsReady", "API_KEY"),
+        condition("EgressConfigured", "api.example.com:443"),
+    ]);
+    let stub = Stub::start(move |asked: &ReceivedRequest| {
+        let runs = "GET /apis/paddock.dev/v1alpha1/namespaces/shop/harnessruns";
+        match asked.what.starts_with(runs) {
+            true => (
+                200,
+                json!({"apiVersion": "v1", "kind": "HarnessRunList", "metadata": {}, "items": [run]}),
+            ),
+            false => status(404, "not found"),
+        }
+    });
+    for (words, shown) in [
+        (&["run", "list"][..], &["CREDENTIALS", "API_KEY"][..]),
+        (
+            &["run", "list", "-o", "wide"],
+            &["API_KEY", "HOSTS", "api.example.com:443"],
+        ),
+    ] {
+        let answer = stub.ozctl(words).output().unwrap();
+        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert_eq!(answer.status.code(), Some(0), "{said}");
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        for part in shown {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
+
+#[test]
 fn scaffolded_role_is_for_account_of_brokers_deployment() {
     let policy = json!({
         "apiVersion": "paddock.dev/v1alpha1", "kind": "BrokerPolicy",

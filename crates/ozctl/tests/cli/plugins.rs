@@ -1,4 +1,4 @@
-//! Credential plugins, and completion, which must not wait for a plugin.
+//! Credential plugins; and completion, which must not wait for one, in a shell and as a plugin of kubectl.
 
 use std::path::Path;
 
@@ -151,4 +151,53 @@ fn completion_offers_existing_names() {
     let both = std::env::join_paths([Path::new("/nonexistent/config"), &path]).unwrap();
     let contexts = offered(Path::new(&both), &["templates", "--context", ""]);
     assert!(contexts.iter().any(|one| one == "here"), "{contexts:?}");
+}
+
+#[test]
+fn kubectl_completion_of_plugin_offers_candidates_and_directive() {
+    let stub = shop::open();
+    let folder = stub.directory.path();
+    let kubeconfig = stub.kubeconfig(&json!({"token": "alices"}));
+    std::fs::create_dir(folder.join("files")).unwrap();
+    let (begun, whole) = (folder.join("fil"), folder.join("files/"));
+    let (begun, whole) = (begun.to_str().unwrap(), whole.to_str().unwrap());
+    for plugin in ["oz", "paddock"] {
+        let path = folder.join(format!("kubectl_complete-{plugin}"));
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ozctl"), path).unwrap();
+    }
+    for (plugin, words, offered, directive) in [
+        ("oz", &["rev"][..], Some("revoke"), ":4"),
+        ("oz", &["exec", "deploy/"], Some("deploy/web"), ":4"),
+        ("oz", &["exec", "-n", "shop", "w"], Some("web"), ":4"),
+        ("oz", &["exec", "--name"], Some("--namespace"), ":4"),
+        ("oz", &["revoke", ""], Some("alice-x7k2p"), ":4"),
+        ("oz", &["get", ""], Some("execaccessrequests"), ":4"),
+        ("oz", &["get", "ear", ""], Some("alice-x7k2p"), ":4"),
+        ("oz", &["templates", "--context", ""], Some("here"), ":4"),
+        ("oz", &["kubeconfig", "a", "-o", begun], Some(whole), ":6"),
+        ("oz", &["nothing-begins-so"], None, ":4"),
+        ("oz", &[], None, ":4"),
+        ("paddock", &["stat"], Some("status"), ":4"),
+    ] {
+        let path = folder.join(format!("kubectl_complete-{plugin}"));
+        let answer = std::process::Command::new(path)
+            .args(words)
+            .env_clear()
+            .env("KUBECONFIG", &kubeconfig)
+            .output()
+            .unwrap();
+        assert!(answer.status.success(), "{words:?}: {answer:?}");
+        let lines = text(&answer.stdout);
+        let lines: Vec<&str> = lines.lines().collect();
+        let (last, candidates) = lines.split_last().unwrap();
+        assert_eq!(*last, directive, "{words:?}: {lines:?}");
+        let mut values = candidates.iter().map(|line| line.split('\t').next());
+        match offered {
+            Some(offered) => assert!(
+                values.any(|value| value == Some(offered)),
+                "{words:?}: {lines:?}"
+            ),
+            None => assert!(candidates.is_empty(), "{words:?}: {lines:?}"),
+        }
+    }
 }

@@ -116,6 +116,15 @@ fn policies_are_asked_tested_and_checked() {
         "endless.rego",
         "package a\nn := numbers.range(1, 1000)\nx := count([1 | n[a]; n[b]; n[c]])\n",
     );
+    let reads = "package a\n\nx := data.config.hours\ny := data.below.more\n";
+    write("data/a.rego", reads);
+    write("data/config.yaml", "config: {hours: 4}\n");
+    write("data/below/more.json", "{\"more\": 1}");
+    write(
+        "data/manifest.yaml",
+        "apiVersion: v1\nkind: Pod\n---\nx: 1\n",
+    );
+    write("missing/a.rego", reads);
     let lines = [
         "rego check policy",
         "rego check policy -o json",
@@ -141,6 +150,11 @@ fn policies_are_asked_tested_and_checked() {
         "rego eval a.x -p wrong",
         "rego eval a.x -p endless.rego --timeout 20ms",
         "rego eval a..x -p none",
+        "rego check data",
+        "rego check data -o json",
+        "rego eval a -p data",
+        "rego check missing",
+        "rego check data/a.rego data/config.yaml",
     ];
     shows(&run_commands(&stub, &lines), "rego");
 }

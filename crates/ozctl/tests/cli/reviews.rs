@@ -102,6 +102,52 @@ fn reviews_are_data_as_well() {
     assert_eq!(list["items"][0]["kind"], "AccessReview");
 }
 
+const UID: &str = "0a1b2c3d-5f3a-4e7b-9c1d-2b6e8f0a4c5d";
+const MOVED: &str = "inc-0a1b2c3d";
+
+/// Answers with the review of bob's emergency in a deleted namespace, which is in oz's own, and one of namespace shop.
+fn answer_moved(asked: &ReceivedRequest) -> Answer {
+    let mut moved = review(MOVED, "bob", WHILE, &["devs"], None);
+    moved["metadata"]["namespace"] = "oz-system".into();
+    moved["spec"]["accessRequestRef"]["uid"] = UID.into();
+    moved["spec"]["reviewedNamespace"] = "gone".into();
+    let place = format!("PATCH /apis/{GROUP}/namespaces/oz-system/accessreviews/{MOVED}");
+    if asked.what == place {
+        for field in ["finding", "reason"] {
+            moved["spec"][field] = asked.body["spec"][field].clone();
+        }
+        return (200, moved);
+    }
+    if asked.what != format!("GET /apis/{GROUP}/accessreviews") {
+        return shop::answer(asked);
+    }
+    let mut items = vec![
+        review("carol-d3f4g-0a1b2c3d", "carol", WHILE - 5, &["devs"], None),
+        moved,
+    ];
+    if asked.query.contains("labelSelector") {
+        items.retain(|_| asked.query.contains(UID));
+    }
+    let list = json!({
+        "apiVersion": GROUP, "kind": "AccessReviewList", "metadata": {"resourceVersion": "8"},
+        "items": items,
+    });
+    (200, list)
+}
+
+#[test]
+fn review_of_deleted_namespace_is_listed_and_written_by_uid() {
+    let finding = "--finding Justified --reason INC-42";
+    let lines = [
+        "reviews -A".to_owned(),
+        format!("review {UID} {finding}"),
+        format!("review 9cd5a2fc-0000-4000-8000-5f3a00000001 {finding}"),
+    ];
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let told = run_commands(&Stub::start(answer_moved), &lines);
+    shows(&told, "reviews_moved");
+}
+
 #[test]
 fn no_review_waits() {
     let said = run_commands(&shop::open(), &["reviews"]);

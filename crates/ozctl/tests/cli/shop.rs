@@ -345,7 +345,7 @@ fn of_oz(method: &str, path: &str, asked: &ReceivedRequest) -> Answer {
     };
     match method {
         "POST" if resource == "transientrolebindings" => (201, made("lea-m2k9c")),
-        "POST" => (201, made("alice-n4w5r")),
+        "POST" => (201, made(NEW)),
         "DELETE" => match all.into_iter().find(|one| one["metadata"]["name"] == name) {
             Some(_) => (
                 200,
@@ -356,17 +356,29 @@ fn of_oz(method: &str, path: &str, asked: &ReceivedRequest) -> Answer {
             None => missing(resource, name),
         },
         _ if asked.query.contains("watch=true") => {
-            let spec =
-                json!({"templateName": if kind.starts_with("Exec") { "shell" } else { "debug" }});
-            let ready = object(kind, "alice-n4w5r", &spec, &granted(3600 + HALF_A_MINUTE));
-            (200, json!({"type": "MODIFIED", "object": ready}))
+            (200, json!({"type": "MODIFIED", "object": ready(kind)}))
         }
+        "GET" if name == NEW => (200, ready(kind)),
         _ if name.is_empty() => list(kind, &all),
         _ => match all.into_iter().find(|one| one["metadata"]["name"] == name) {
             Some(found) => (200, found),
             None => missing(resource, name),
         },
     }
+}
+
+/// The name of a created request.
+const NEW: &str = "alice-n4w5r";
+
+/// Returns the created request once it is granted.
+fn ready(kind: &str) -> Value {
+    let template = if kind.starts_with("Exec") {
+        "shell"
+    } else {
+        "debug"
+    };
+    let spec = json!({"templateName": template});
+    object(kind, NEW, &spec, &granted(3600 + HALF_A_MINUTE))
 }
 
 fn missing(resource: &str, name: &str) -> Answer {

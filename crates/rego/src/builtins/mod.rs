@@ -24,6 +24,8 @@ mod uri;
 mod uuid;
 mod yaml;
 
+pub(crate) use yaml::document as yaml_document;
+
 use std::collections::BTreeSet;
 
 use anyhow::{Result, anyhow, bail};

@@ -26,6 +26,18 @@ pub(super) fn unmarshal(values: &[Value]) -> Answer {
     }
 }
 
+/// Reads a text of one document.
+pub(crate) fn document(text: &str) -> Result<serde_json::Value, String> {
+    let mut found = documents(text).map_err(|failure| match failure {
+        Failure::Failed(message) => message,
+        Failure::Undefined | Failure::Panic | Failure::Excess(_) => "it is not YAML".to_owned(),
+    })?;
+    match found.len() {
+        0 | 1 => Ok(found.pop().unwrap_or_default()),
+        count => Err(format!("it has {count} documents")),
+    }
+}
+
 /// Reads the documents of a text. A line that begins with a tab is not YAML.
 fn documents(text: &str) -> Result<Vec<serde_json::Value>, Failure> {
     if text.len() > MAX_TEXT {

@@ -7,6 +7,7 @@
 
 mod builtins;
 mod common;
+mod data;
 mod hostile;
 mod properties;
 mod refused;

@@ -123,7 +123,7 @@ fn a_variable_may_be_given_its_value_anywhere() {
         "package p\nx { walk(input, [y, z]); y == z }",
         "package p\nf([y, z]) = y + z { true }",
         "package p\ny := 1\nx[y] { true }",
-        "package p\nimport data.lib.y\nimport input.a as z\nx { y == z }",
+        "package p\nimport data.p.w as y\nimport input.a as z\nw := 1\nx { y == z }",
         "package p\nx contains y if some y in input.a",
         "package p\nx contains y if some y, z in input.a",
         "package p\nx if every y, z in input.a { y == z }",

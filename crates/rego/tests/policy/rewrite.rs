@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use oz_rego::{Answer, Reason};
+use oz_rego::{Answer, Dialect, Policy, Reason};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -24,7 +24,10 @@ fn input() -> Value {
 
 /// Returns the answer of a rule with this body, with `;` or line breaks between its statements.
 fn answered(body: &str) -> String {
-    let policy = match try_compile(&format!("{RULES}\nq if {{ {body} }}\n")) {
+    let modules = [("p.rego".to_owned(), format!("{RULES}\nq if {{ {body} }}\n"))];
+    // As in OPA, a path below `data` that nothing defines is undefined.
+    let compiled = Policy::compile_with_data(&modules, &Value::Null, Dialect::default());
+    let policy = match compiled {
         Ok(policy) => policy,
         Err(errors) if errors.errors()[0].reason == Reason::Semantics => {
             return "refused".to_owned();

@@ -215,12 +215,7 @@ fn by_kind(found: &mut Found, field: &str, provider: &Provider) {
             is_user,
             is_user,
         ),
-        (
-            "hosts",
-            !provider.hosts.is_empty(),
-            kind == ProviderKind::PATPool,
-            !is_user,
-        ),
+        ("hosts", !provider.hosts.is_empty(), false, !is_user),
     ] {
         if needed && !is_set {
             found.add(format!("{field}.{name}"), format!("must be set for {kind}"));

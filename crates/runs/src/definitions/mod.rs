@@ -5,6 +5,7 @@ mod policy;
 mod ready;
 mod secrets;
 mod template;
+mod unserved;
 
 pub use policy::{
     DISCOVERY_ACTIVE, DISCOVERY_EXPIRED, Policies, PolicyFacts, PolicyQuestion, PolicyStands,

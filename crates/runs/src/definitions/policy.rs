@@ -13,11 +13,12 @@ use oz_core::controller::{Controller, Decision, Live, Outcome, Plan, Transition,
 
 use super::ready::{self, READY, Unusable, reason};
 use super::secrets::{CHECK_AGAIN_AFTER, CHECK_MISSING_AFTER, Readable, SECRETS_READABLE, later};
+use super::unserved;
 use crate::policy::{Discovery, discovery, policy_name};
 use crate::provider::read_by_brokers;
 use crate::{admission, policy_stamp};
 
-/// Policy: any host is let through now, and recorded.
+/// Policy: its discovery has not ended.
 pub const DISCOVERY_ACTIVE: &str = "DiscoveryModeActive";
 /// Policy: its discovery has ended, and is still there.
 pub const DISCOVERY_EXPIRED: &str = "DiscoveryExpired";
@@ -126,7 +127,11 @@ impl Controller for Policies {
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
         let (conditions, stands) = (&mut status.conditions, &decision.state);
-        let usable = "runs are admitted by its grants".to_owned();
+        let mut usable = "runs are admitted by its grants".to_owned();
+        let unserved = unserved::features(&object.spec);
+        if !unserved.is_empty() {
+            usable.push_str(&format!("; not served yet: {}", unserved.join(", ")));
+        }
         ready::set(conditions, &stands.ready, usable, generation, now);
         let (holds, reason, message) = said(object, &stands.verified);
         conditions::set(
@@ -242,7 +247,10 @@ fn describe_discovery(discovery: Discovery) -> (&'static str, String) {
         ),
         Discovery::Active(ends) => (
             reason::ACTIVE,
-            format!("any host is permitted, and recorded, until {ends}"),
+            format!(
+                "discovery is not served yet, so that only granted hosts are permitted; it is \
+                 accepted until {ends}"
+            ),
         ),
         Discovery::Expired(ended) if ended == Timestamp::MIN => (
             reason::EXPIRED,

@@ -314,6 +314,7 @@ fn policy_of_each_provider_is_admitted() {
     let grants: Vec<Value> = [
         json!({"kind": "AnthropicAPI", "secretRef": secret}),
         json!({"kind": "GitHubApp", "secretRef": secret, "appId": "12", "installationId": "34"}),
+        json!({"kind": "PATPool", "secretRef": secret}),
         json!({"kind": "PATPool", "secretRef": secret, "hosts": ["git.example.com"], "rotationSeconds": 60}),
         user(injected("header", json!({"name": "Authorization"}))),
         user(injected("queryParam", json!({"name": "key"}))),
@@ -345,7 +346,7 @@ fn invalid_policy_reports_all_faults() {
             "credentials": [
                 {"name": "A", "provider": {"kind": "AnthropicAPI", "appId": "0", "deliveryMode": {}}},
                 {"name": "A", "provider": {"kind": "GitHubApp", "secretRef": {"name": "s", "key": "k"}, "rotationSeconds": 59}},
-                {"name": "C", "provider": {"kind": "PATPool", "secretRef": {"name": "s", "key": "k"}}},
+                {"name": "C", "provider": {"kind": "PATPool", "secretRef": {"name": "s", "key": "k"}, "installationId": "3"}},
                 {"name": "D", "provider": {"kind": "UserSuppliedSecret", "secretRef": {"name": "s", "key": "k"}, "deliveryMode": {
                     "proxyInjected": {"hosts": ["other.example.org", "10.0.0.1"]},
                     "inContainer": {"accepted": false, "reason": "                    short"},
@@ -376,7 +377,7 @@ fn invalid_policy_reports_all_faults() {
         credential(1, "provider.appId"),
         credential(1, "provider.installationId"),
         credential(1, "provider.rotationSeconds"),
-        credential(2, "provider.hosts"),
+        credential(2, "provider.installationId"),
         delivery(""),
         delivery(".inContainer.accepted"),
         delivery(".inContainer.reason"),

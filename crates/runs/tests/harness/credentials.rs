@@ -25,7 +25,7 @@ use crate::world::live;
 use crate::{now, policy, template};
 
 /// A credential that the proxy injects for api.example.com, from key `key` of Secret `keys`.
-fn injected(name: &str) -> Value {
+pub(crate) fn injected(name: &str) -> Value {
     json!({"name": name, "provider": {
         "kind": "UserSuppliedSecret",
         "secretRef": {"name": "keys", "key": "key"},
@@ -54,7 +54,7 @@ fn granting(name: &str, credentials: &[Value]) -> BrokerPolicy {
 }
 
 /// The policy as it is stored, with the stamp of the webhook.
-fn stamped(mut policy: BrokerPolicy) -> BrokerPolicy {
+pub(crate) fn stamped(mut policy: BrokerPolicy) -> BrokerPolicy {
     let name = policy.metadata.name.clone().unwrap();
     policy.metadata.namespace = Some("birds".to_owned());
     policy.metadata.uid = Some(name.clone());

@@ -230,7 +230,9 @@ fn policy_reports_discovery_and_wakes_at_its_end() {
     let just_before = ends - SignedDuration::from_nanos(1);
     let admits = "True Success: runs are admitted by its grants";
     let only = "NoDiscovery: only granted hosts are permitted";
-    let any = "Active: any host is permitted, and recorded, until 2026-01-31T10:00:00Z";
+    let unserved = format!("{admits}; not served yet: egressDiscovery");
+    let any = "Active: discovery is not served yet, so that only granted hosts are permitted; it is \
+               accepted until 2026-01-31T10:00:00Z";
     let over = "Expired: the discovery expired at 2026-01-31T10:00:00Z, and no run is admitted by \
                 this policy until it is removed: add grants for the hosts that it found (kubectl paddock \
                 policy suggest --all) and remove spec.egressDiscovery";
@@ -251,7 +253,7 @@ fn policy_reports_discovery_and_wakes_at_its_end() {
         (
             with.clone(),
             now(),
-            admits.to_owned(),
+            unserved.clone(),
             ("True", "False"),
             any,
             now() + minutes,
@@ -259,7 +261,7 @@ fn policy_reports_discovery_and_wakes_at_its_end() {
         (
             with.clone(),
             just_before,
-            admits.to_owned(),
+            unserved,
             ("True", "False"),
             any,
             ends,

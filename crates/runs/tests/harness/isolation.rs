@@ -19,7 +19,7 @@ use crate::world::live;
 use crate::{now, seeding};
 
 /// A NetworkPolicy that lets the pods that it selects ask name servers.
-fn allow_dns(name: &str, selector: Value) -> NetworkPolicy {
+pub(crate) fn allow_dns(name: &str, selector: Value) -> NetworkPolicy {
     let policy = serde_json::from_value(json!({
         "metadata": {"name": name, "namespace": "birds", "uid": format!("uid-of-{name}"), "generation": 1},
         "spec": {

@@ -379,7 +379,7 @@ fn only_next_waiting_runs_report_change_of_workspace_holder() {
     );
 }
 
-fn lock(target: &Value) -> Locks {
+pub(crate) fn lock(target: &Value) -> Locks {
     let lock = serde_json::from_value(json!({
         "metadata": {"name": "incident-7"},
         "spec": {"target": target, "reason": "stolen laptop"},

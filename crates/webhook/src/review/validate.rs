@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
-use oz_api::{AccessReview, Name, Requester, labels};
+use oz_api::{AccessReview, Attestation, Name, Requester, labels};
 use oz_audit::Sink;
-use oz_core::access::emergency::review;
+use oz_core::access::emergency::{finding, review};
 use oz_core::access::seal::Keys;
 use oz_core::kinds::{Kind as _, Rules as _};
 use oz_core::validate::REQUEST_METADATA;
@@ -47,7 +47,8 @@ impl Validate for ReviewValidator {
         }
         match judged {
             Ok(()) => {
-                record::write(&*self.records, &given(cx, review, about)).await?;
+                let record = self.given(cx, review, about)?;
+                record::write(&*self.records, &record).await?;
                 Ok(Notes::none())
             }
             Err(rejection) => {
@@ -118,6 +119,29 @@ impl ReviewValidator {
         }
         belongs(object, old)?;
         self.is_sealed_by(object, &person)
+    }
+
+    /// Returns the audit record of a finding or an attestation. That of a finding proves it: a review is deleted with
+    /// its namespace.
+    fn given(
+        &self,
+        cx: &Cx,
+        review: &Review<AccessReview>,
+        object: &AccessReview,
+    ) -> Result<Record, Rejection> {
+        if let Some(attestation) = &object.spec.attestation {
+            return Ok(attested(cx, review, object, attestation));
+        }
+        let user = &review.user.username;
+        let found = object.spec.finding.unwrap_or_default();
+        let message = format!("{user} found {} {found}", review::subject_named(object));
+        let (action, allow) = (Action::ReviewGiven, Decision::Allow);
+        let record = review::record(object, cx.now, action, allow, found.into(), message);
+        let record = with_review(record, review, object);
+        finding::proven(&self.keys, record, object).map_err(|error| {
+            let message = format!("failed to seal the audit record of the finding: {error}");
+            Rejection::new(500, "SealFailed", message)
+        })
     }
 
     /// Checks that the stored contents are the sealed contents.
@@ -193,22 +217,19 @@ fn kept(old: &AccessReview) -> Rejection {
     forbidden("ReviewRetained", "metadata.name", &message)
 }
 
-/// Returns the audit record of a finding or an attestation.
-fn given(cx: &Cx, review: &Review<AccessReview>, object: &AccessReview) -> Record {
+/// Returns the audit record of an attestation.
+fn attested(
+    cx: &Cx,
+    review: &Review<AccessReview>,
+    object: &AccessReview,
+    attestation: &Attestation,
+) -> Record {
     let user = &review.user.username;
-    let allow = Decision::Allow;
-    let Some(attestation) = &object.spec.attestation else {
-        let finding = object.spec.finding.unwrap_or_default();
-        let message = format!("{user} found {} {finding}", review::subject_named(object));
-        let action = Action::ReviewGiven;
-        let record = review::record(object, cx.now, action, allow, finding.into(), message);
-        return with_review(record, review, object);
-    };
     let message = format!(
         "{user} attested the entitlements: {} to be kept, {} to be removed",
         attestation.kept, attestation.removed
     );
-    let action = Action::EntitlementsAttested;
+    let (action, allow) = (Action::EntitlementsAttested, Decision::Allow);
     let record = review::record(object, cx.now, action, allow, "Attested", message);
     // The object has no UID yet, and each attestation is a separate fact.
     Record {
@@ -238,7 +259,10 @@ fn with_review(record: Record, review: &Review<AccessReview>, object: &AccessRev
         user: Some(requester(&review.user)),
         ..record
     };
-    record::set_namespace(&mut record, review);
+    // The operator sealed the name of a deleted namespace; a review that is denied may name any.
+    if object.spec.reviewed_namespace.is_none() || record.decision == Decision::Deny {
+        record::set_namespace(&mut record, review);
+    }
     let finding = object
         .spec
         .finding

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use super::server::Server;
 use super::{Attempt, Records, Webhook, owners, registered, with};
 
-const FINALIZER: &str = "oz.wizardofoz.co/revoke";
+pub(super) const FINALIZER: &str = "oz.wizardofoz.co/revoke";
 
-fn binding() -> Value {
+pub(super) fn binding() -> Value {
     json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1",
         "kind": "TransientRoleBinding",
@@ -24,7 +24,7 @@ fn binding() -> Value {
     })
 }
 
-fn published(kind: &str, from: &str, until: &str) -> Value {
+pub(super) fn published(kind: &str, from: &str, until: &str) -> Value {
     json!({
         "apiVersion": "example.com/v1",
         "kind": kind,
@@ -384,7 +384,7 @@ async fn asked(webhook: &Webhook, user: &str, uid: &str, object: Value) -> Attem
 }
 
 /// Returns stored bindings of users that wait for their windows.
-async fn stored(users: impl IntoIterator<Item = &str>) -> Vec<Value> {
+pub(super) async fn stored(users: impl IntoIterator<Item = &str>) -> Vec<Value> {
     let webhook = Webhook::new(Server::default());
     let mut all = Vec::new();
     for (number, user) in users.into_iter().enumerate() {

@@ -16,7 +16,7 @@ fn uid(replica: &str, number: usize) -> String {
 }
 
 /// Returns a stored, pending request of alice.
-fn waiting(uid: &str) -> Value {
+pub(super) fn waiting(uid: &str) -> Value {
     let request = with(request(KIND, "shell"), "/metadata/uid", uid);
     let request = with(request, "/metadata/name", uid);
     let by = json!({ labels::REQUESTED_BY: "alice" });

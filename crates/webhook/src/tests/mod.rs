@@ -21,6 +21,7 @@ mod registration;
 mod request_create;
 mod request_update;
 mod review;
+mod rule_order;
 mod server;
 mod size;
 mod stamp;

@@ -12,6 +12,7 @@ use oz_api::{
     AccessRequestReference, AccessReview, AccessReviewSpec, Attestation, Finding, Removal,
     Requester, Reviewed, Reviewers, labels,
 };
+use oz_core::access::emergency::finding;
 use oz_core::access::emergency::review::{self, ReviewState};
 use oz_trail::{Action, Decision};
 use serde_json::{Value, json};
@@ -366,6 +367,30 @@ async fn finding_of_reviewer_is_accepted_once_and_sealed() {
         assert_eq!(standing.by.map(|by| by.user).as_deref(), Some(user));
         assert_eq!(standing.at, Some(now()));
         assert_finding_is_final(&webhook, &object).await;
+    }
+}
+
+#[tokio::test]
+async fn audit_record_proves_a_finding_in_the_reviewed_namespace() {
+    for (place, reviewed, expected) in [("shop", None, "shop"), ("oz-system", Some("shop"), "shop")]
+    {
+        let mut open = open("one");
+        open.metadata.namespace = Some(place.into());
+        open.spec.reviewed_namespace = reviewed.map(str::to_owned);
+        review::put_seal(&keys(), &mut open, ReviewState::default()).unwrap();
+        let old = value(&open);
+        let object = with(old.clone(), "/spec/finding", "Justified");
+        let object = with(object, "/spec/reason", "seen");
+        let webhook = Webhook::new(Server::with(Vec::new()));
+        let (answer, _) = changed(&webhook, "erin", &["security"], &old, object).await;
+        assert_eq!(answer.refusal(), None, "{place}: {answer:?}");
+        let record = webhook.recorded().pop().unwrap();
+        let found = finding::on_record(&keys(), &record).unwrap();
+        assert_eq!(
+            (found.namespace, found.review, found.uid),
+            (expected, "one", "uid-of-one"),
+            "{place}"
+        );
     }
 }
 

@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// The kinds that are read by name, in addition to pods and Roles.
-const KINDS: [(&str, &str); 3] = [
+const KINDS: [(&str, &str); 4] = [
     ("/execaccessrequests/", "ExecAccessRequest"),
+    ("/podaccessrequests/", "PodAccessRequest"),
     ("/transientrolebindings/", "TransientRoleBinding"),
     (
         "/transientclusterrolebindings/",

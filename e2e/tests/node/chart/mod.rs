@@ -67,7 +67,7 @@ async fn installed(cluster: &'static Cluster) -> Result<()> {
     cluster.import_image_archive(&image_archive()?)?;
     unregister(cluster)?;
     let mark = cluster.audit().mark()?;
-    let namespace = repository().join("deploy/rbac/namespace.yaml");
+    let namespace = repository().join("deploy/rbac/00-namespace.yaml");
     // The namespace enforces the Pod Security standard `restricted`: it rejects pods with more rights.
     kubectl(cluster, &["apply", "-f", &namespace.display().to_string()])?;
     let chart = chart();

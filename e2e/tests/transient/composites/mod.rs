@@ -9,6 +9,7 @@ mod functions;
 mod hooks;
 mod lending;
 mod lifecycle;
+mod plan;
 mod policy;
 mod refused;
 mod related;

@@ -1,5 +1,6 @@
 //! RegoControllers, on the cluster and the oz that the transient bindings of this suite share.
 
+mod documents;
 mod face;
 mod guard;
 mod refused;

@@ -11,10 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Resource};
 use oz_api::Phase;
-use oz_core::access::grant::object_name;
+use oz_core::access::grant::shared_name;
 use oz_core::connect::copied;
 use oz_core::for_each_kind;
 use oz_core::transient::Kind;
+use oz_trail::RequestRef;
 use serde::de::DeserializeOwned;
 
 use super::finding::{Check, Finding, name};
@@ -117,11 +118,11 @@ where
     let all = ListParams::default();
     let list = cluster.answer(api.list_metadata(&all)).await?;
     let child = |owner: ObjectMeta| {
-        let name = object_name(&owner.name?, &owner.uid?);
-        Some((owner.namespace, name))
+        let request = RequestRef::new_object(&K::kind(&()), &owner);
+        (owner.namespace, shared_name(&request))
     };
     let owners = list.items.into_iter().map(|one| one.metadata);
-    Ok(owners.filter_map(child).collect())
+    Ok(owners.map(child).collect())
 }
 
 fn summarize(rbac: &Rbac, oz: &str) -> Finding {

@@ -5,6 +5,9 @@
 
 pub mod break_glass;
 mod count;
+pub mod finding;
+#[cfg(test)]
+mod finding_tests;
 pub mod review;
 mod stage;
 pub mod subject;
@@ -93,7 +96,7 @@ pub fn reviewers_named(reviewers: &Reviewers) -> String {
     list(&format_subjects(&reviewers.users, &reviewers.groups))
 }
 
-/// Checks whether a user with this number of unreviewed emergencies may have another.
+/// Checks whether a user with these unreviewed emergencies, each named by the UID of its request, may have another.
 ///
 /// # Errors
 /// A [`Denial`] with the reason and the next step.
@@ -101,18 +104,20 @@ pub fn has_room(
     requester: &Requester,
     template: &str,
     most: usize,
-    unreviewed: usize,
+    unreviewed: &[String],
 ) -> Result<(), Denial> {
-    if unreviewed < most {
+    let (count, user) = (unreviewed.len(), &requester.user);
+    if count < most {
         return Ok(());
     }
-    let user = &requester.user;
     Err(Denial::new(
         "TooManyOpenReviews",
         format!(
-            "{unreviewed} emergencies of {user} have no review, and template {template} denies \
-             another one from {most} on; have them reviewed (`ozctl reviews --all` lists them), or \
-             create the request without spec.emergency"
+            "{count} emergencies of {user} have no review (UIDs {}), and template {template} denies \
+             another one from {most} on; have a reviewer write the findings (`ozctl review UID`, which \
+             also finds the review of a deleted namespace; `ozctl reviews --all -A` lists all), or \
+             create the request without spec.emergency",
+            list(unreviewed)
         ),
     ))
 }

@@ -374,6 +374,9 @@ pub fn record(
             ..reference
         };
     }
+    if let Some(reviewed) = review.reviewed_namespace() {
+        reviewed.clone_into(&mut reference.namespace);
+    }
     let record = Record::about(now, action, decision, &reference.uid, reason, message);
     let record = Record {
         template: review.spec.template.clone(),

@@ -1,5 +1,5 @@
 //! The place of emergencies in the decision about a request: they replace the approvals that its template
-//! requires, and the number of the requester's unreviewed emergencies is checked last.
+//! requires, and the requester's unreviewed emergencies are counted last.
 
 use oz_api::{AccessConfig, Phase, Requester, conditions};
 
@@ -52,8 +52,8 @@ pub(in crate::access) fn confirmed<K: Kind>(
             },
         )))),
         Some(Err(failure)) => Err(State::Waiting(failure.clone()).into()),
-        Some(Ok(count)) => {
-            has_room(requester, request.template, terms.most, *count).map_err(|denial| {
+        Some(Ok(uids)) => {
+            has_room(requester, request.template, terms.most, uids).map_err(|denial| {
                 let failed =
                     Fact::fails(conditions::EMERGENCY, denial.reason, denial.message.clone());
                 facts.push(failed);

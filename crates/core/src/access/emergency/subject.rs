@@ -102,7 +102,8 @@ pub fn name_of(record: &Record) -> Option<String> {
     }
 }
 
-/// Creates the review for a subject; `None` if requests of this kind are not reviewed.
+/// Creates the review for a subject, in the namespace of the subject, or in oz's `own` namespace if one is given;
+/// `None` if requests of this kind are not reviewed.
 ///
 /// # Errors
 /// Only if it does not serialise, which its types rule out.
@@ -110,11 +111,14 @@ pub fn opened(
     keys: &Keys,
     subject: &Subject<'_>,
     records: RecordsSoFar,
+    own: Option<&str>,
 ) -> Result<Option<AccessReview>, SealError> {
     let record = subject.record();
-    let (Some(name), Some(spec)) = (name_of(record), subject.spec(records)) else {
+    let (Some(name), Some(mut spec)) = (name_of(record), subject.spec(records)) else {
         return Ok(None);
     };
+    let reviewed = &record.request.namespace;
+    spec.reviewed_namespace = own.map(|_| reviewed.clone());
     let mut labels = BTreeMap::from([(labels::MANAGED_BY.to_owned(), labels::OZ.to_owned())]);
     if spec.access_request_ref.is_some() {
         let uid = labels::value(&record.request.uid);
@@ -122,7 +126,7 @@ pub fn opened(
     }
     let mut review = AccessReview::new(&name, spec);
     review.metadata = ObjectMeta {
-        namespace: Some(record.request.namespace.clone()),
+        namespace: Some(own.unwrap_or(reviewed).to_owned()),
         labels: Some(labels),
         ..review.metadata
     };

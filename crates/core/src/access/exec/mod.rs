@@ -16,7 +16,7 @@ use super::grant::{Following, Grant};
 use super::kind::{self, Case, Chosen, KeepFinished, Kind, Offer, Otherwise, Question, State};
 use super::request::StoredRequest;
 use super::status::Fact;
-use super::target::Workload;
+use super::target::{Workload, is_ready};
 use super::{continued, pod_state, sessions};
 use crate::controller::{Failure, Live};
 use crate::gate::GateAccount;
@@ -56,7 +56,11 @@ impl Kind for ExecAccess {
     }
 
     fn facts(&self, _: &StoredRequest<'_>, grant: &Grant, _: &[Live]) -> Vec<Fact> {
-        let ready = Fact::holds(conditions::ACCESS_RESOURCES_READY, message::READY);
+        let what = match grant.not_ready {
+            true => format!("pod {} {}", grant.pod.name, message::POD_NOT_READY),
+            false => message::READY.to_owned(),
+        };
+        let ready = Fact::holds(conditions::ACCESS_RESOURCES_READY, what);
         std::iter::once(ready).chain(sessions::cut(grant)).collect()
     }
 
@@ -111,8 +115,9 @@ impl Kind for ExecAccess {
     }
 }
 
-/// Records the containers of the pod, and the way to end commands in them automatically.
+/// Records whether the pod is Ready, its containers, and the way to end commands in them automatically.
 fn look_into(grant: &mut Grant, pod: &Pod, probes: &[SessionProbe]) {
+    grant.not_ready = !is_ready(pod);
     let terms = &mut grant.sessions;
     (terms.timeouts, terms.shells) = (BTreeMap::new(), Vec::new());
     for status in pod_state::containers(pod) {

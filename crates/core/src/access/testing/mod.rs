@@ -1,6 +1,11 @@
 //! A cluster in memory, for tests of every kind of access: one request, one template, the data of one workload, and the
 //! results of plans.
 
+mod asked;
+pub(crate) mod judgements;
+pub(crate) mod order;
+pub(crate) mod rules;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,7 +14,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
-use oz_api::{AccessRequestApproval, RequestStatus, Requester, SessionProbe, labels};
+use oz_api::{AccessConfig, AccessRequestApproval, RequestStatus, Requester, SessionProbe, labels};
 use oz_trail::Record;
 use serde_json::Value;
 
@@ -43,6 +48,10 @@ pub(crate) fn keys() -> Keys {
 pub(crate) trait InMemory: Kind<Template: Clone, Workload: Clone> + Clone {
     fn set_status(request: &mut Self::Request, status: RequestStatus);
 
+    fn config_mut(template: &mut Self::Template) -> &mut AccessConfig;
+
+    fn keys_mut(&mut self) -> &mut Keys;
+
     /// Changes an object as the API server, its admission and the component that runs the object do. `number` is
     /// different for each object.
     fn appear(object: &mut DynamicObject, number: usize) {
@@ -74,8 +83,8 @@ pub(crate) struct World<K: InMemory> {
     pub(crate) unseen_approvals: Vec<AccessRequestApproval>,
     /// The judgement of the access policies when the request was stamped.
     pub(crate) judgement: Option<Judgement>,
-    /// The number of other unreviewed emergencies of the requester.
-    pub(crate) unreviewed: Option<Result<usize, Failure>>,
+    /// The other unreviewed emergencies of the requester, by the UIDs of their requests.
+    pub(crate) unreviewed: Option<Result<Vec<String>, Failure>>,
     /// The NetworkPolicies of other authors.
     pub(crate) policies: Option<Result<Vec<NetworkPolicy>, Failure>>,
     /// The result of the trial of the pod as its template's author.
@@ -139,7 +148,7 @@ impl<K: InMemory> World<K> {
             approvals: Vec::new(),
             unseen_approvals: Vec::new(),
             judgement: None,
-            unreviewed: Some(Ok(0)),
+            unreviewed: Some(Ok(Vec::new())),
             policies: None,
             tried: None,
             live: Vec::new(),

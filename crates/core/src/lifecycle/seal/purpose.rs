@@ -59,6 +59,8 @@ pub enum Purpose {
     BreakGlass,
     /// A finding or an attestation of a reviewer.
     Finding,
+    /// A finding of a reviewer, in its audit record.
+    FindingRecord,
     /// A grant of access.
     Grant,
     /// A time-limited role binding.
@@ -86,7 +88,7 @@ impl Purpose {
     #[must_use]
     pub const fn owner(self) -> Owner {
         match self {
-            Self::Stamp | Self::BreakGlass | Self::Finding => Owner::Webhook,
+            Self::Stamp | Self::BreakGlass | Self::Finding | Self::FindingRecord => Owner::Webhook,
             Self::Grant
             | Self::TransientBinding
             | Self::HarnessRun
@@ -105,6 +107,7 @@ impl Purpose {
             Self::Stamp => "oz.wizardofoz.co/stamp/v2",
             Self::BreakGlass => "oz.wizardofoz.co/break-glass/v2",
             Self::Finding => "oz.wizardofoz.co/finding/v2",
+            Self::FindingRecord => "oz.wizardofoz.co/finding-record/v2",
             Self::Grant => "oz.wizardofoz.co/grant/v2",
             Self::TransientBinding => "oz.wizardofoz.co/transient-binding/v2",
             Self::HarnessRun => "oz.wizardofoz.co/harness-run/v2",

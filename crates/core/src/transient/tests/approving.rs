@@ -1,21 +1,17 @@
 //! Transient bindings that others have to approve, as policies said when they were created.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use oz_api::{
-    AccessLock, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
-    EndReason, Phase, Requester, TicketConfig, TransientClusterRoleBinding, TransientRoleBinding,
-    conditions, example_com, labels,
+    AccessLock, AccessRequestApproval, EndReason, Phase, TicketConfig, TransientClusterRoleBinding,
+    TransientRoleBinding, conditions, example_com, labels,
 };
 use serde_json::json;
 
 use super::world::*;
 use crate::access::lock::Locks;
 use crate::access::policy::{self, Applied, Extra, Judgement, Longest, Refused, Rule, TicketRule};
-use crate::access::stamp::Stamp;
-use crate::kinds::Kind as _;
+use crate::access::testing::judgements;
 
 const OWN: &str = "oz-system";
 
@@ -65,42 +61,8 @@ fn answer<K: InMemory>(
     let judgement = view.stamp(&keys()).unwrap().judgement;
     let config = policy::rules(judgement.as_ref()).unwrap();
     let requester = view.requester(&keys()).unwrap();
-    let candidate = view.candidate(OWN);
-    let spec = AccessRequestApprovalSpec {
-        access_request_ref: AccessRequestReference {
-            kind: view.kind.parse().unwrap(),
-            name: view.name().into(),
-            uid: view.uid().into(),
-        },
-        approval,
-        reason: None,
-        digest: view.asked(OWN, &requester, &config).unwrap().digest,
-    };
-    let mut object = AccessRequestApproval::new(user, spec);
-    let namespace = candidate.answered_in.unwrap().to_owned();
-    let stamp = Stamp {
-        requester: Requester {
-            user: user.into(),
-            ..Requester::default()
-        },
-        kind: "AccessRequestApproval".into(),
-        namespace: namespace.clone(),
-        name: user.into(),
-        spec_digest: object.spec_digest(),
-        at: timestamp(second),
-        nonce: user.into(),
-        ..Stamp::default()
-    };
-    object.metadata = ObjectMeta {
-        namespace: Some(namespace),
-        creation_timestamp: Some(Time(timestamp(second))),
-        annotations: Some(BTreeMap::from([(
-            labels::REQUESTER.to_owned(),
-            stamp.seal(&keys()).unwrap(),
-        )])),
-        ..object.metadata
-    };
-    object
+    let digest = view.asked(OWN, &requester, &config).unwrap().digest;
+    judgements::answer(&view.candidate(OWN), digest, user, approval, second)
 }
 
 fn approved<K: InMemory>(world: &World<K>) -> String {

@@ -32,7 +32,7 @@ fn window(created: Timestamp, uid: &str) -> WaitingWindow {
 }
 
 /// So many that were created a minute before.
-fn older(count: usize) -> Vec<WaitingWindow> {
+pub(super) fn older(count: usize) -> Vec<WaitingWindow> {
     let all = (0..count).map(|number| window(timestamp(-60), &format!("older-{number}")));
     all.collect()
 }

@@ -39,6 +39,24 @@ fn a_pod_template_has_one_source() {
 }
 
 #[test]
+fn container_named_by_template_may_be_a_sidecar_of_its_pod_spec() {
+    let init = json!([
+        { "name": "mesh", "restartPolicy": "Always" },
+        { "name": "migrate" },
+    ]);
+    for (name, exists) in [("shell", true), ("mesh", true), ("migrate", false)] {
+        let template = pod_template(json!({
+            "controllerTargetRef": null,
+            "podSpec": { "containers": [{ "name": "shell" }], "initContainers": init },
+            "accessConfig": { "containers": [name] },
+            "controllerTargetMutationConfig": { "defaultContainerName": name },
+        }));
+        let found = lines(pod_access_template(&template));
+        assert_eq!(found.is_empty(), exists, "{name}: {found:?}");
+    }
+}
+
+#[test]
 fn ceilings_are_quantities_above_zero() {
     let template = pod_template(json!({ "maxCpu": "1500m", "maxMemory": "2Gi", "maxStorage": 1 }));
     let ceilings = pod_access_template(&template).unwrap().target.ceilings;

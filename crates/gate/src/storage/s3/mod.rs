@@ -2,6 +2,7 @@
 //! endpoints sends them. A part has a few MiB, far below the 5 GiB that one request may carry: it is never stored in
 //! several requests.
 
+mod answer;
 mod credentials;
 mod options;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Mutex;
 
 use super::{Put, StorageError};
+use answer::{Answer, CHECKSUM, IF_NONE_MATCH, LOCK_MODE, LOCK_UNTIL};
 use credentials::{CredentialFiles, Source};
 pub(crate) use options::S3Options;
 use web_identity::Role;
@@ -55,14 +57,9 @@ pub(crate) struct S3 {
     credentials: Source,
     /// The time for which no user can delete stored objects.
     retention: Option<SignedDuration>,
+    /// True if the server is to store an object only under a name that does not exist yet.
+    conditional_writes: bool,
     timeout: Duration,
-}
-
-/// The response of a server.
-struct Answer {
-    status: StatusCode,
-    /// The body; `None` if it was larger than the limit.
-    body: Option<Bytes>,
 }
 
 impl S3 {
@@ -99,12 +96,13 @@ impl S3 {
             endpoint,
             credentials,
             retention,
+            conditional_writes: !options.unconditional_writes,
             timeout: CALL_TIMEOUT,
         })
     }
 
     pub(super) async fn put(&self, name: &str, bytes: Bytes) -> Result<Put, StorageError> {
-        let failed = |why: &dyn Display| unavailable("store", name, why);
+        let failed = |why: &dyn Display| StorageError::unavailable("store", name, why);
         let credentials = self
             .credentials
             .get()
@@ -113,16 +111,18 @@ impl S3 {
         let key = format!("{}{name}", self.prefix);
         let mut action = PutObject::new(&self.bucket, Some(&credentials), &key);
         let headers = action.headers_mut();
-        headers.insert("if-none-match", "*");
+        if self.conditional_writes {
+            headers.insert(IF_NONE_MATCH, "*");
+        }
         // Without a digest, a bucket with retention accepts no objects.
         let digest = BASE64_STANDARD.encode(Sha256::digest(&bytes));
-        headers.insert("x-amz-checksum-sha256", digest);
+        headers.insert(CHECKSUM, digest);
         if let Some(retention) = self.retention {
             let until = Timestamp::now().saturating_add(retention);
             let until = until.map_err(|error| failed(&error))?;
             let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            headers.insert("x-amz-object-lock-mode", "COMPLIANCE");
-            headers.insert("x-amz-object-lock-retain-until-date", until);
+            headers.insert(LOCK_MODE, "COMPLIANCE");
+            headers.insert(LOCK_UNTIL, until);
         }
         let headers = headers.clone();
         let url = action.sign(SIGNED_FOR);
@@ -131,7 +131,7 @@ impl S3 {
         match answer.status {
             status if status.is_success() => Ok(Put::Stored),
             StatusCode::PRECONDITION_FAILED => Ok(Put::Exists),
-            _ => Err(answer.error("store", name)),
+            _ => Err(answer.upload_error(name, &headers)),
         }
     }
 
@@ -140,7 +140,7 @@ impl S3 {
         name: &str,
         limit: usize,
     ) -> Result<Option<Bytes>, StorageError> {
-        let failed = |why: &dyn Display| unavailable("read", name, why);
+        let failed = |why: &dyn Display| StorageError::unavailable("read", name, why);
         let credentials = self
             .credentials
             .get()
@@ -178,7 +178,7 @@ impl S3 {
             for name in page {
                 if name <= last {
                     let why = "its names are not in order".to_owned();
-                    return Err(unavailable("list", prefix, &why));
+                    return Err(StorageError::unavailable("list", prefix, &why));
                 }
                 last.clone_from(&name);
                 // Other writers may have stored objects with other names there.
@@ -200,7 +200,7 @@ impl S3 {
         after: &str,
         most: usize,
     ) -> Result<(Vec<String>, bool), StorageError> {
-        let failed = |why: &dyn Display| unavailable("list", prefix, why);
+        let failed = |why: &dyn Display| StorageError::unavailable("list", prefix, why);
         let credentials = self
             .credentials
             .get()
@@ -346,55 +346,5 @@ fn source(options: &S3Options) -> anyhow::Result<Source> {
             "gate.recordings.secret must name a Secret with access-key-id and secret-access-key, or \
              gate.recordings.webIdentity a role"
         ),
-    }
-}
-
-/// Returns the content of the first element with this name.
-fn between<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let (_, value) = text.split_once(&format!("<{name}>"))?;
-    let (value, _) = value.split_once(&format!("</{name}>"))?;
-    Some(value)
-}
-
-/// Returns the error code of a server. Messages repeat no other part of its response.
-fn code(body: &[u8]) -> Option<&str> {
-    let code = between(str::from_utf8(body).ok()?, "Code")?;
-    let fine = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    fine.then_some(code)
-}
-
-impl Answer {
-    fn code(&self) -> Option<&str> {
-        code(self.body.as_ref()?)
-    }
-
-    fn error(&self, what: &'static str, name: &str) -> StorageError {
-        let status = self.status.as_u16();
-        let why = match self.code() {
-            Some(code) => format!("the server responded {status} {code}"),
-            None => format!("the server responded {status}"),
-        };
-        let passing = [
-            StatusCode::REQUEST_TIMEOUT,
-            // Another writer stores the same object at this moment.
-            StatusCode::CONFLICT,
-            StatusCode::TOO_MANY_REQUESTS,
-        ];
-        if self.status.is_server_error() || passing.contains(&self.status) {
-            return unavailable(what, name, &why);
-        }
-        StorageError::Refused {
-            what,
-            name: name.to_owned(),
-            why,
-        }
-    }
-}
-
-fn unavailable(what: &'static str, name: &str, why: &dyn Display) -> StorageError {
-    StorageError::Unavailable {
-        what,
-        name: name.to_owned(),
-        why: why.to_string(),
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct S3Options {
     pub(super) ca: Option<PathBuf>,
     /// Number of days for which no user can delete stored recordings.
     pub(super) retention: Option<u64>,
+    /// Store objects without If-None-Match, for a server that does not implement it.
+    pub(super) unconditional_writes: bool,
 }
 
 impl S3Options {
@@ -44,6 +46,7 @@ impl S3Options {
             sts_endpoint: given(&identity.endpoint),
             ca: recordings.ca_file(secrets),
             retention: Some(recordings.retention_days.get()).filter(|days| *days > 0),
+            unconditional_writes: !recordings.s3.conditional_writes,
         }
     }
 

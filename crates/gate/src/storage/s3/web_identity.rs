@@ -15,7 +15,8 @@ use oz_runtime::root_cause;
 use rusty_s3::Credentials;
 use tokio::sync::Mutex;
 
-use super::{CallError, between, code};
+use super::CallError;
+use super::answer::{between, code};
 
 /// The timeout of an exchange.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);

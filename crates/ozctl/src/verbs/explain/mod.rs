@@ -201,18 +201,29 @@ async fn of_request(
     Ok(None)
 }
 
-/// Returns the actions of composites for the object `word`, if its kind is not of oz.
+/// Returns the actions of composites for the object `word`, if its kind is not of oz, or is of a published group, in
+/// which a composite may have another kind of the same name.
 async fn of_parent(
     cluster: &Cluster,
     configured: &Configured,
     word: &str,
 ) -> Result<Option<composite::Explanation>> {
     let kind = word.split_once('/').map(|(kind, _)| kind);
-    let is_of_access = |kind: &str| kinds::find(kind).is_some_and(|kind| kind.is_of_access());
-    if kind.is_none_or(|kind| kind.is_empty() || is_of_access(kind)) {
+    let Some(kind) = kind.filter(|kind| !kind.is_empty()) else {
         return Ok(None);
+    };
+    let namespaces = &configured.settings.policy_namespaces;
+    match kinds::find(kind).filter(|kind| kind.is_of_access()) {
+        None => composite::explain(cluster, namespaces, word).await,
+        Some(found) if kind.contains('.') && found.resource.group != oz_api::GROUP => {
+            // Users who may not read composites learn about oz's kind.
+            Ok(composite::explain(cluster, namespaces, word)
+                .await
+                .ok()
+                .flatten())
+        }
+        Some(_) => Ok(None),
     }
-    composite::explain(cluster, &configured.settings.policy_namespaces, word).await
 }
 
 /// Returns the failure for a word that names no object.

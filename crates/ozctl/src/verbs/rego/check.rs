@@ -19,7 +19,7 @@ Examples:
 
 Exit codes: 0 if it compiles, 1 if it does not or a file is unreadable.")]
 pub(super) struct Check {
-    /// Files of Rego, and folders of them
+    /// Files of Rego and of documents below data, and folders of them
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     /// Output format
@@ -35,8 +35,13 @@ pub(super) enum Output {
 
 impl Check {
     pub(super) fn run(self, context: &Context) -> Result<Exit> {
-        let modules = files::modules(&self.files, true)?;
-        let compiled = Policy::compile(&modules);
+        let texts = files::texts(&self.files, true)?;
+        let compiled = Policy::compile(&texts);
+        let documents = texts
+            .iter()
+            .filter(|(name, _)| oz_rego::is_document(name))
+            .count();
+        let modules = texts.len() - documents;
         let errors = compiled
             .as_ref()
             .err()
@@ -47,7 +52,8 @@ impl Check {
             .map(|policy| policy.language().to_string());
         match self.output {
             Output::Json => context.print(&output::json(&json!({
-                "modules": modules.len(),
+                "modules": modules,
+                "documents": documents,
                 "language": language,
                 "errors": errors.iter().map(|error| json!({
                     "file": error.file, "line": error.line, "column": error.column,
@@ -61,14 +67,14 @@ impl Check {
                     let place = context.paint_output(Style::Bold, place);
                     context.print(&format!("{place}{said}\n"))?;
                 }
-                let modules = match modules.len() {
-                    1 => "1 module".to_owned(),
-                    count => format!("{count} modules"),
-                };
+                let mut texts = output::counted(modules, "module");
+                if documents > 0 {
+                    texts = format!("{texts} and {}", output::counted(documents, "document"));
+                }
                 context.say(&match (&language, errors.len()) {
-                    (Some(language), _) => format!("{modules} checked, Rego {language}"),
-                    (None, 1) => format!("{modules} checked, 1 error"),
-                    (None, count) => format!("{modules} checked, {count} errors"),
+                    (Some(language), _) => format!("{texts} checked, Rego {language}"),
+                    (None, 1) => format!("{texts} checked, 1 error"),
+                    (None, count) => format!("{texts} checked, {count} errors"),
                 });
             }
         }

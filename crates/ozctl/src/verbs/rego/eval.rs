@@ -32,7 +32,7 @@ pub(super) struct Eval {
     /// Path of the document, without data.
     #[arg(value_name = "PATH")]
     path: String,
-    /// Files of Rego, and folders of them
+    /// Files of Rego and of documents below data, and folders of them
     #[arg(short, long, required = true, value_name = "FILE")]
     policy: Vec<String>,
     /// File with the input, YAML or JSON; - for standard input

@@ -30,7 +30,7 @@ Examples:
 Exit codes: 0 if all tests passed, 1 if one failed or the policy does not compile,
 2 if there was no test to run.")]
 pub(super) struct Test {
-    /// Files of Rego, and folders of them
+    /// Files of Rego and of documents below data, and folders of them
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     /// Only tests whose path this expression finds

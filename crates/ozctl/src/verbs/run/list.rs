@@ -109,11 +109,10 @@ where
     objects.iter().map(output::whole).collect()
 }
 
-/// The titles of columns, each with the path of its value.
+/// The titles of columns, each with the path of its value, or the type of a condition, with its message as the value.
 type Columns = &'static [(&'static str, &'static str)];
 
-/// Returns the columns of a kind, each with the path of its value; the second list is only for a
-/// wide table.
+/// Returns the columns of a kind; the second list is only for a wide table.
 fn columns(what: What) -> (Columns, Columns) {
     match what {
         What::Runs => (
@@ -121,8 +120,10 @@ fn columns(what: What) -> (Columns, Columns) {
                 ("PHASE", "/status/phase"),
                 ("TEMPLATE", "/spec/templateRef/name"),
                 ("WORKSPACE", "/status/workspaceRef"),
+                ("CREDENTIALS", "BrokerCredentialsReady"),
             ],
             &[
+                ("HOSTS", "EgressConfigured"),
                 ("STARTED", "/status/startTime"),
                 ("OVER", "/status/completionTime"),
                 ("REASON", "/spec/reason"),
@@ -162,10 +163,16 @@ fn table(what: What, objects: &[Value], everywhere: bool, wide: bool, now: Times
         .chain(["AGE"])
         .collect();
     let mut table = Table::new(&head);
-    let text = |object: &Value, path: &str| match object.pointer(path) {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
+    let text = |object: &Value, path: &str| {
+        let value = match path.starts_with('/') {
+            true => object.pointer(path),
+            false => message(object, path),
+        };
+        match value {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        }
     };
     for object in objects {
         let mut row = Vec::new();
@@ -178,4 +185,11 @@ fn table(what: What, objects: &[Value], everywhere: bool, wide: bool, now: Times
         table.row(row);
     }
     table
+}
+
+/// Returns the message of a condition of this type.
+fn message<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    let condition = conditions.iter().find(|one| one["type"] == type_)?;
+    condition.get("message")
 }

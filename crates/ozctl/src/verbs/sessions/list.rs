@@ -15,7 +15,8 @@ use crate::output::{self, Table, TextFormat, instant, short};
 #[derive(Args)]
 #[command(after_help = "\
 Lists the sessions that have ended, from the audit trail. With --live, lists the open sessions of each request that you
-may read, from the gate. The names can be used in the other commands.
+may read, from the gate. The names can be used in the other commands. If several requests had one name, one after the
+other, the sessions of each are listed, with the UIDs of the requests.
 
 Exit codes: 0 done, 3 with --live: a replica of the gate did not respond.
 
@@ -76,6 +77,10 @@ impl List {
         head.extend([
             "SESSION", "USER", "POD", "WAY", "OPENED", "LASTED", "END", "EXIT", "RECORDED",
         ]);
+        let shares_name = found.iter().any(|row| row.shares_name);
+        if shares_name {
+            head.push("REQUEST UID");
+        }
         let mut table = Table::new(&head);
         for row in found {
             let (namespace, session) = row.session.split_once('/').unzip();
@@ -95,6 +100,9 @@ impl List {
                 row.exit.clone(),
                 Some(recorded(row)),
             ]);
+            if shares_name {
+                cells.push(Some(row.request_uid.clone()));
+            }
             table.row_with_blanks(cells);
         }
         table
@@ -119,7 +127,8 @@ fn recorded(row: &Past) -> String {
 fn json(found: &[Past]) -> serde_json::Value {
     let rows = found.iter().map(|row| {
         json!({
-            "session": row.session, "user": row.user, "pod": row.pod, "way": row.way,
+            "session": row.session, "requestUid": row.request_uid,
+            "user": row.user, "pod": row.pod, "way": row.way,
             "openedAt": row.opened, "endedAt": row.ended, "end": row.end, "exitCode": row.exit,
             "recorded": recorded(row), "parts": row.parts, "encryptedTo": row.encrypted_to,
         })

@@ -10,6 +10,7 @@ use oz_core::gate;
 use oz_gating::live::Session;
 use oz_gating::recording::SessionKey;
 
+use super::shared_names;
 use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
@@ -24,7 +25,7 @@ Examples:
   ozctl sessions show mine
   ozctl sessions show mine/20261126t101500123z-oz-gate-0-7 -o json")]
 pub(super) struct Show {
-    /// REQUEST, which means its last session that is open; or REQUEST/SESSION
+    /// REQUEST (name or UID), which means its last session that is open; or REQUEST/SESSION
     session: String,
     /// Output format
     #[arg(short, long, default_value = "text", value_name = "FORMAT")]
@@ -42,7 +43,7 @@ Examples:
   ozctl sessions watch mine
   ozctl sessions watch mine --raw > mine.cast")]
 pub(super) struct Watch {
-    /// REQUEST, which means its last session that is open; or REQUEST/SESSION
+    /// REQUEST (name or UID), which means its last session that is open; or REQUEST/SESSION
     session: String,
     /// Write the lines as the gate sends them (asciicast v2); not to a terminal
     #[arg(long)]
@@ -58,7 +59,7 @@ Examples:
   ozctl sessions end mine
   ozctl sessions end mine --reason 'the change window is over'")]
 pub(super) struct End {
-    /// REQUEST, which means its last session that is open; or REQUEST/SESSION
+    /// REQUEST (name or UID), which means its last session that is open; or REQUEST/SESSION
     session: String,
     /// Reason, for the user and the audit trail
     #[arg(long, value_name = "TEXT")]
@@ -232,6 +233,12 @@ fn table(sessions: &[Session], all_namespaces: bool, now: Timestamp) -> Table {
         "RECORDED",
         "WATCHED BY",
     ]);
+    let uids = sessions.iter();
+    let uids = uids.map(|one| (one.session.as_str(), one.request_uid.as_str()));
+    let shares_name = !shared_names(uids).is_empty();
+    if shares_name {
+        head.push("REQUEST UID");
+    }
     let mut table = Table::new(&head);
     for one in sessions {
         let (namespace, session) = one.session.split_once('/').unzip();
@@ -253,6 +260,9 @@ fn table(sessions: &[Session], all_namespaces: bool, now: Timestamp) -> Table {
             Some(yes(one.recorded).to_owned()),
             Some(watchers(one)),
         ]);
+        if shares_name {
+            cells.push(Some(one.request_uid.clone()));
+        }
         table.row_with_blanks(cells);
     }
     table

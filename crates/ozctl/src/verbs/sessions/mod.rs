@@ -8,6 +8,7 @@ mod play;
 mod transcript;
 mod verify;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 pub(crate) use self::verify::{RecordedIn, show};
@@ -15,6 +16,7 @@ use clap::{Args, Subcommand};
 pub(crate) use oz_client::sessions::Identities;
 use oz_client::sessions::source::Source;
 pub(crate) use oz_client::sessions::verification::Checked;
+use oz_gating::recording::SessionKey;
 
 use crate::context::Context;
 use crate::exit::Exit;
@@ -24,7 +26,8 @@ use crate::failure::Result;
 #[derive(Args)]
 #[command(after_help = "\
 A session is identified by its request, NAME, which selects its last session; or as `ozctl sessions list` shows it,
-NAME/SESSION. Playing a recording requires ClusterRole oz-recording-viewer in its namespace, and is recorded; listing,
+NAME/SESSION. If several requests had the name, one after the other, the UID of a request takes the place of the name.
+Playing a recording requires ClusterRole oz-recording-viewer in its namespace, and is recorded; listing,
 watching and ending open sessions requires oz-session-moderator, and watching is recorded as well.
 
 Examples:
@@ -81,6 +84,42 @@ async fn source(context: &Context, from: Option<&Path>) -> Result<Source> {
         Some(path) => Source::Directory(path.to_owned()),
         None => Source::Gate(context.cluster().await?),
     })
+}
+
+/// Returns the recorded session that a user named.
+async fn found_session(
+    context: &Context,
+    source: &Source,
+    text: &str,
+    identities: &Identities,
+) -> Result<SessionKey> {
+    let namespace = namespace(context, source);
+    let found = source.session(&namespace, text, identities).await?;
+    if found.may_be_other {
+        context.say_plain(&format!(
+            "oz: this is the last recording of requests with the name {text}; whether there was more than one is in \
+             the audit trail, which requires ClusterRole oz-audit-reader"
+        ));
+    }
+    Ok(found.key)
+}
+
+/// Returns the requests, as NAMESPACE/NAME, of which one name stands for several UIDs. `sessions` are NAMESPACE/NAME/SESSION,
+/// each with the UID of its request.
+fn shared_names<'a>(sessions: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeSet<&'a str> {
+    let mut uids: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (session, uid) in sessions.filter(|(_, uid)| !uid.is_empty()) {
+        uids.entry(request_of(session)).or_default().insert(uid);
+    }
+    uids.retain(|_, uids| uids.len() > 1);
+    uids.into_keys().collect()
+}
+
+/// Returns the namespace and the name of the request of a session.
+fn request_of(session: &str) -> &str {
+    session
+        .rsplit_once('/')
+        .map_or(session, |(request, _)| request)
 }
 
 /// Returns the namespace in which to search for sessions.

@@ -8,7 +8,7 @@ use oz_client::sessions::harmless::RESET;
 use oz_client::sessions::playback::{Playback, Played};
 
 use super::identity::IdentityArgs;
-use super::{namespace, source};
+use super::{found_session, source};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -21,7 +21,7 @@ use crate::verbs::go_duration;
 Escape sequences other than those for characters, colours and positions are removed. Only the output is shown, not the
 input; notices of oz are written to standard error.")]
 pub(super) struct Play {
-    /// REQUEST, or REQUEST/SESSION
+    /// REQUEST, or REQUEST/SESSION; REQUEST is the name of the request or its UID
     session: String,
     /// Factor of the speed
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = speed)]
@@ -66,8 +66,7 @@ impl Play {
             .transpose()?;
         let identities = self.identity.read(context)?;
         let source = source(context, self.from.as_deref()).await?;
-        let namespace = namespace(context, &source);
-        let key = source.session(&namespace, &self.session).await?;
+        let key = found_session(context, &source, &self.session, &identities).await?;
         let begin = match (skip, self.search.as_deref()) {
             (Some(seconds), _) => Begin::At(seconds),
             (None, Some(text)) => Begin::Text(text),

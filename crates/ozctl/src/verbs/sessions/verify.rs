@@ -8,7 +8,7 @@ use oz_client::sessions::verification::{self, Checked};
 use oz_trail::{Action, Query};
 
 use super::identity::IdentityArgs;
-use super::source;
+use super::{request_of, shared_names, source};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
@@ -106,14 +106,22 @@ impl RecordedIn<'_> {
     }
 }
 
-/// Shows the findings.
+/// Shows the findings; the UID of a request whose name stands for several requests.
 pub(crate) fn show(context: &Context, checked: &[Checked]) -> Result<()> {
+    let uids = checked.iter();
+    let uids = uids.map(|one| (one.session.as_str(), one.request_uid.as_str()));
+    let shared = shared_names(uids);
     for Checked {
         session,
+        request_uid,
         parts,
         findings,
     } in checked
     {
+        let session = match shared.contains(request_of(session)) {
+            true => format!("{session} (request UID {request_uid})"),
+            false => session.clone(),
+        };
         if findings.is_empty() {
             context.print(&format!("{session}: {parts} parts, as recorded\n"))?;
         }

@@ -46,6 +46,7 @@ pub(super) fn grant() -> Grant {
             uid: "uid-of-web".into(),
             container: None,
         },
+        not_ready: false,
         operations: vec![Operation::Exec],
         window: Window::new(now(), Some(hour), hour, hour),
         granted_at: now(),

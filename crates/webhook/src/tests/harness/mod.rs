@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Attempt;
 
 /// Returns an object of a kind of paddock.dev in namespace `shop`.
-fn object(kind: &str, name: &str, spec: Value) -> Value {
+pub(super) fn object(kind: &str, name: &str, spec: Value) -> Value {
     let namespace = (kind != "ClusterHarnessTemplate").then_some("shop");
     json!({
         "apiVersion": "paddock.dev/v1alpha1",
@@ -21,7 +21,7 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-fn echo(kind: &str) -> Value {
+pub(super) fn echo(kind: &str) -> Value {
     let spec = json!({"harness": "echo", "image": "registry.test/echo:1", "command": ["/echo"]});
     object(kind, "echo", spec)
 }

@@ -1,13 +1,9 @@
 //! A grant that requires approvals.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use oz_api::{
-    AccessLock, AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference,
-    ApprovedKind, EndReason, Phase, Requester, conditions, labels,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use oz_api::{AccessLock, AccessRequestApproval, EndReason, Phase, conditions};
 use oz_trail::Action;
 use serde_json::json;
 
@@ -16,7 +12,7 @@ use crate::access::approval;
 use crate::access::grant::Grant;
 use crate::access::kind::Question;
 use crate::access::lock::Locks;
-use crate::access::stamp::Stamp;
+use crate::access::testing::judgements;
 use crate::controller::Live;
 use crate::kinds::{AccessRequest as _, AccessTemplate as _, Kind as _};
 
@@ -40,40 +36,8 @@ fn digest(world: &World) -> String {
 
 /// Creates an approval or denial of a user at this second, with a stamp as the webhook makes it.
 fn answer(world: &World, user: &str, approval: bool, second: i64) -> AccessRequestApproval {
-    let spec = AccessRequestApprovalSpec {
-        access_request_ref: AccessRequestReference {
-            kind: ApprovedKind::ExecAccessRequest,
-            name: "debug".into(),
-            uid: world.request.metadata.uid.clone().unwrap(),
-        },
-        approval,
-        reason: None,
-        digest: digest(world),
-    };
-    let mut object = AccessRequestApproval::new(&format!("debug-{user}"), spec);
-    let stamp = Stamp {
-        requester: Requester {
-            user: user.into(),
-            ..Requester::default()
-        },
-        kind: "AccessRequestApproval".into(),
-        namespace: "shop".into(),
-        name: format!("debug-{user}"),
-        spec_digest: object.spec_digest(),
-        at: timestamp(second),
-        nonce: user.into(),
-        ..Stamp::default()
-    };
-    object.metadata = ObjectMeta {
-        namespace: Some("shop".into()),
-        creation_timestamp: Some(Time(timestamp(second))),
-        annotations: Some(BTreeMap::from([(
-            labels::REQUESTER.to_owned(),
-            stamp.seal(&keys()).unwrap(),
-        )])),
-        ..object.metadata
-    };
-    object
+    let request = world.request.stored().unwrap();
+    judgements::answer(&request.candidate(), digest(world), user, approval, second)
 }
 
 fn approved(world: &World) -> (String, String, String) {

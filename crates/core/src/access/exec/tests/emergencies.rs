@@ -83,7 +83,7 @@ fn the_record_is_durable_before_anybody_gets_in_and_makes_the_same_review_after_
         let record = world.records.first()?;
         let found = on_record(&keys, record)?;
         let found = subject::Subject::Emergency(found);
-        let made = subject::opened(&keys, &found, review::records_so_far(Vec::new()));
+        let made = subject::opened(&keys, &found, review::records_so_far(Vec::new()), None);
         made.unwrap()
             .map(|review| (review.metadata.name, review.spec.due_at))
     };
@@ -178,7 +178,7 @@ fn requester_template_open_reviews_and_approvals_decide() {
         let mut world = world();
         asks(&mut world, emergency, reason);
         world.stamp(user, groups);
-        world.unreviewed = Some(Ok(open));
+        world.unreviewed = Some(Ok(vec!["uid".to_owned(); open]));
         if !offers {
             world.config().emergency = None;
         }

@@ -8,6 +8,7 @@ mod granting;
 mod hidden;
 mod judged;
 mod locking;
+mod order;
 mod over;
 mod refusing;
 mod reserved;

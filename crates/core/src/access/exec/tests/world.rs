@@ -21,6 +21,14 @@ impl InMemory for ExecAccess {
     fn set_status(request: &mut ExecAccessRequest, status: RequestStatus) {
         request.status = Some(status);
     }
+
+    fn config_mut(template: &mut ExecAccessTemplate) -> &mut AccessConfig {
+        &mut template.spec.access_config
+    }
+
+    fn keys_mut(&mut self) -> &mut Keys {
+        &mut self.keys
+    }
 }
 
 /// Requires the approval of one of these users within ten minutes, under a condition if there is one.

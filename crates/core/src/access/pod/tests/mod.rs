@@ -3,6 +3,7 @@
 mod ending;
 mod exchanged;
 mod granting;
+mod order;
 mod readiness;
 mod reworded;
 mod world;

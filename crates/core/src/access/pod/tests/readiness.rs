@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::world::*;
 use crate::access::pod_state;
+use crate::validate::MAX_REQUEST_NAME;
 
 fn container(state: Value) -> Value {
     json!([{
@@ -168,4 +169,23 @@ fn a_pod_counts_as_ended_only_if_nothing_of_it_can_run() {
             "{deleted} {node:?} {status}"
         );
     }
+}
+
+/// The kubelet cannot create the directory for the logs of a pod whose namespace and name are longer.
+#[test]
+fn pod_of_request_with_long_name_becomes_ready_and_is_deleted_at_expiry() {
+    let mut world = World::new();
+    world.request.metadata.name = Some("m".repeat(MAX_REQUEST_NAME));
+    world.stamp("alice", &["devs"]);
+    world.settle(timestamp(1));
+    world.start(timestamp(1));
+    let status = world.settle(timestamp(2));
+    assert_eq!((status.phase, status.ready), (Phase::Active, true));
+    let name = world.pod().metadata.name.clone().unwrap();
+    assert_eq!("shop".len() + name.len(), 217);
+    assert_eq!(status.pod_name, Some(name));
+    world.settle(timestamp(300));
+    world.remove("Pod");
+    assert_eq!(world.settle(timestamp(301)).phase, Phase::Expired);
+    assert!(world.live.is_empty());
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::DynamicObject;
-use oz_api::{PodAccessRequestSpec, PodAccessTemplateSpec, RequestStatus};
+use oz_api::{AccessConfig, PodAccessRequestSpec, PodAccessTemplateSpec, RequestStatus};
 use serde_json::{Value, json};
 
 use super::super::*;
@@ -19,6 +19,14 @@ pub(super) const NAME: &str = "mine-0a1b2c3d";
 impl InMemory for PodAccess {
     fn set_status(request: &mut PodAccessRequest, status: RequestStatus) {
         request.status = Some(status);
+    }
+
+    fn config_mut(template: &mut PodAccessTemplate) -> &mut AccessConfig {
+        &mut template.spec.access_config
+    }
+
+    fn keys_mut(&mut self) -> &mut Keys {
+        &mut self.keys
     }
 
     fn appear(object: &mut DynamicObject, number: usize) {

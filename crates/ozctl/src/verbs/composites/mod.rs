@@ -1,7 +1,9 @@
 //! `ozctl composites`: lists the composites, the locations of their functions, their state, and
 //! their last failure.
 
-use clap::Args;
+mod plan;
+
+use clap::{Args, Subcommand};
 use clap_complete::ArgValueCandidates;
 use jiff::Timestamp;
 use oz_api::conditions;
@@ -9,7 +11,6 @@ use oz_composites::Declaration;
 use oz_composites::supervise::RUNNING;
 use serde_json::{Value, json};
 
-use super::audit::Oz;
 use crate::complete;
 use crate::composites::{self, Listed, Trouble};
 use crate::context::Context;
@@ -17,6 +18,7 @@ use crate::exit::Exit;
 use crate::explain::operator::Configured;
 use crate::failure::Result;
 use crate::output::{self, Format, Table, short};
+use crate::verbs::audit::Oz;
 
 /// Show composite controllers: functions in Rego or behind HTTP
 ///
@@ -24,11 +26,13 @@ use crate::output::{self, Format, Table, short};
 /// policy that the operator runs itself, shown as data.PATH and its location, or a URL. The
 /// operator reads and writes the children as the service account of the composite.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Examples:
   ozctl composites
   ozctl composites fleets -o wide     with children, language and digest
   ozctl composites -o json
+  ozctl composites plan -f fleets.yaml
 
 LAST ERROR is the failed condition of the composite, or the last failure of its
 function or of a child, if you may read events. PARENTS is ? if you may not list
@@ -37,6 +41,8 @@ that you may not list. `ozctl explain PLURAL/NAME` shows the steps for one
 parent. With -o json each has `function`, `parents` and `lastError` in addition
 to the fields of the API.")]
 pub(crate) struct Composites {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// Only these
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::composites))]
     names: Vec<String>,
@@ -47,8 +53,17 @@ pub(crate) struct Composites {
     output: Format,
 }
 
+#[derive(Subcommand)]
+enum Verb {
+    #[allow(missing_docs, reason = "the help is that of the arguments")]
+    Plan(plan::PlanVerb),
+}
+
 impl Composites {
     pub(crate) async fn run(self, context: &Context) -> Result<Exit> {
+        if let Some(Verb::Plan(verb)) = self.verb {
+            return verb.run(context).await;
+        }
         let cluster = context.cluster().await?;
         let configured = Configured::read(&cluster, &self.oz.namespace, &[]).await?;
         let namespaces = &configured.settings.policy_namespaces;
@@ -86,7 +101,7 @@ fn object(one: &Listed) -> Result<Value> {
 }
 
 /// Formats a failure: `what`, the time since then if that is known, and the message.
-pub(super) fn failed(what: &str, trouble: &Trouble) -> String {
+pub(in crate::verbs) fn failed(what: &str, trouble: &Trouble) -> String {
     let message = &trouble.message;
     match trouble.at.map(|at| Timestamp::now().duration_since(at)) {
         Some(ago) => format!("{what} ({} ago): {message}", short(ago)),

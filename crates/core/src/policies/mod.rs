@@ -2,6 +2,8 @@
 //! process of oz (deploy/policies): their desired form in a cluster, and the faults of existing ones.
 //! See docs/adr/0012-policies-are-the-second-lock.md.
 
+mod normalized;
+
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
 };
@@ -9,7 +11,7 @@ use oz_api::names;
 use serde::Deserialize;
 
 /// The file from which the chart creates its policies.
-const FILE: &str = include_str!("../../../charts/oz/files/policies.json");
+const FILE: &str = include_str!("../../../../charts/oz/files/policies.json");
 
 /// The names of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,18 +103,22 @@ impl Policy {
         Ok(policies)
     }
 
-    /// Returns the fault of the policy and the binding of this name in a cluster, if there is one.
+    /// Returns the fault of the policy and the binding of this name in a cluster, if there is one: a difference in
+    /// meaning, not in spelling.
     #[must_use]
     pub fn fault(
         &self,
         policy: Option<&ValidatingAdmissionPolicySpec>,
         binding: Option<&ValidatingAdmissionPolicyBindingSpec>,
     ) -> Option<&'static str> {
+        let is_other = |found| normalized::policy(found) != normalized::policy(&self.policy);
+        let is_bound_otherwise =
+            |found| normalized::binding(found) != normalized::binding(&self.binding);
         match (policy, binding) {
             (None, _) => Some("is missing"),
-            (Some(found), _) if *found != self.policy => Some("was changed"),
+            (Some(found), _) if is_other(found) => Some("was changed"),
             (_, None) => Some("has no effect: its binding does not exist"),
-            (_, Some(found)) if *found != self.binding => Some("has a binding that was changed"),
+            (_, Some(found)) if is_bound_otherwise(found) => Some("has a binding that was changed"),
             _ => None,
         }
     }
@@ -120,7 +126,13 @@ impl Policy {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
+    use k8s_openapi::api::admissionregistration::v1::{
+        ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    };
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use serde_json::Value;
 
     use super::*;
 
@@ -185,6 +197,49 @@ mod tests {
                 };
                 assert_eq!(variable.expression, expected, "{}", policy.name);
             }
+        }
+    }
+
+    /// Reads the admission policies and bindings in a folder and its subfolders, as an administrator applies them.
+    fn by_hand(
+        folder: &Path,
+    ) -> Vec<(ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding)> {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        let read = |path: PathBuf| {
+            if path.is_dir() {
+                return by_hand(&path);
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+            let [policy, binding] = &documents[..] else {
+                panic!("{} has no two documents", path.display());
+            };
+            let policy = serde_json::from_value(policy.clone()).unwrap();
+            let binding = serde_json::from_value(binding.clone()).unwrap();
+            vec![(policy, binding)]
+        };
+        paths.flat_map(read).collect()
+    }
+
+    #[test]
+    fn admission_policy_applied_by_hand_has_no_fault() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/policies");
+        let files = by_hand(Path::new(folder));
+        let expected = Policy::all(&Installation {
+            name: "oz".to_owned(),
+            namespace: "oz-system".to_owned(),
+            break_glass: vec!["system:masters".to_owned()],
+            harness: true,
+            composites: true,
+        });
+        let expected = expected.unwrap();
+        assert_eq!(files.len(), expected.len());
+        for (policy, binding) in files {
+            let name = policy.metadata.name.unwrap();
+            let known = expected.iter().find(|one| one.name == name);
+            let fault = known.map(|one| one.fault(policy.spec.as_ref(), binding.spec.as_ref()));
+            assert_eq!(fault, Some(None), "{name}");
         }
     }
 

@@ -179,12 +179,16 @@ impl Reviews {
     }
 
     async fn create(&self, new: &AccessReview) -> kube::Result<()> {
-        let namespace = new.namespace().unwrap_or_default();
-        let reviews = Api::<AccessReview>::namespaced(self.client.clone(), &namespace);
+        let namespace = new.meta().namespace.as_deref();
+        let client = self.client.clone();
+        let reviews = match namespace {
+            Some(namespace) => Api::<AccessReview>::namespaced(client, namespace),
+            None => Api::default_namespaced(client),
+        };
         let made = reviews.create(&PostParams::default(), new).await?;
         let (name, user) = (made.name_any(), &made.spec.requester.user);
         let about = review::subject_named(&made);
-        tracing::info!(%namespace, name, user, about, "a review is open");
+        tracing::info!(namespace, name, user, about, "a review is open");
         self.reviews.wrote(made);
         Ok(())
     }

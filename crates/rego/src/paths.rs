@@ -31,7 +31,10 @@ pub(crate) fn check(modules: &[Ref<Module>], documents: &[Document]) -> Result<(
         for rule in &module.policy {
             let head = syntax::head(rule);
             let name = path(head).or_else(|| path(root(head)));
-            let rule_path = [package.clone(), name.unwrap_or_default()].concat();
+            let rule_path = match name {
+                Some(name) => [package.as_slice(), &name].concat(),
+                None => package.clone(),
+            };
             defined.rules.insert(rule_path);
             reader.rule(rule);
         }

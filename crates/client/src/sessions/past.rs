@@ -152,7 +152,9 @@ impl Past {
     fn with_request(mut self, requests: &SessionRequests) -> Self {
         if let Some(key) = SessionKey::read(&self.session) {
             let uid = requests.uid_of(&key);
-            self.request_uid = uid.map(str::to_owned).unwrap_or_default();
+            if let Some(uid) = uid {
+                uid.clone_into(&mut self.request_uid);
+            }
             self.shares_name = requests.is_shared(&key);
         }
         self

@@ -43,7 +43,9 @@ impl Review {
         let (namespace, name) = match names::is_uid(word) {
             true => {
                 let review = reviews::find_by_uid(&cluster, word).await?;
-                (review.namespace().unwrap_or_default(), review.name_any())
+                let name = review.name_any();
+                let without = || Failure::new(format!("review {name} has no namespace"));
+                (review.namespace().ok_or_else(without)?, name)
             }
             false => (cluster.namespace.clone(), word.to_owned()),
         };

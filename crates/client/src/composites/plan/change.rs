@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kube::ResourceExt as _;
 use kube::core::{ApiResource, DynamicObject};
 use oz_core::controller::{Key, Live, Plan, Reference, Step};
 use serde::Serialize;
@@ -104,7 +105,7 @@ impl Change {
             api_version: resource.api_version.clone(),
             object_kind: resource.kind.clone(),
             namespace: object.metadata.namespace.clone(),
-            name: object.metadata.name.clone().unwrap_or_default(),
+            name: object.name_any(),
             fields: Vec::new(),
         }
     }

@@ -10,9 +10,9 @@ mod tests;
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use kube::Api;
 use kube::api::ListParams;
 use kube::core::{DynamicObject, Selector};
+use kube::{Api, ResourceExt as _};
 use oz_composites::declared::{Declared, Family, InProcess, Modules, Placed};
 use oz_composites::{Declaration, Moment};
 use oz_core::controller::Live;
@@ -213,7 +213,7 @@ fn of_parent(parent: &DynamicObject, planner: &Planner<'_>, outcome: Outcome) ->
     let mut planned = OfParent {
         kind: planner.composite.family.parent.resource.kind.clone(),
         namespace: metadata.namespace.clone(),
-        name: metadata.name.clone().unwrap_or_default(),
+        name: parent.name_any(),
         changes: Vec::new(),
         later: Vec::new(),
         tried_until: None,
@@ -315,8 +315,10 @@ impl Children {
 
     /// Returns those of a parent, and those that it may adopt.
     fn of(&mut self, parent: &DynamicObject, adopts: bool) -> Vec<Live> {
-        let uid = parent.metadata.uid.as_deref().unwrap_or_default();
-        let mut live = self.owned.remove(uid).unwrap_or_default();
+        let mut live = Vec::new();
+        if let Some(uid) = &parent.metadata.uid {
+            live.extend(self.owned.remove(uid).into_iter().flatten());
+        }
         let namespace = &parent.metadata.namespace;
         let may_adopt =
             |one: &&Live| namespace.is_none() || one.object.metadata.namespace == *namespace;

@@ -141,9 +141,8 @@ fn text(context: &Context, planned: &[Planned]) -> String {
             said.push("no changes".to_owned());
         }
         let heading = format!(
-            "{} {}: {}, {}",
-            one.composite.kind(),
-            one.composite.metadata().name.as_deref().unwrap_or_default(),
+            "{}: {}, {}",
+            one.composite.title(),
             output::counted(one.parents.len(), "parent"),
             said.join(", ")
         );

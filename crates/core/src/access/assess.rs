@@ -2,29 +2,23 @@
 //! window comes first.
 
 use jiff::Timestamp;
-use kube::Resource;
-use oz_api::conditions::{self, message, reason};
-use oz_api::{Phase, names};
+use oz_api::names;
 
 use super::approval::{self, Approvals};
 use super::grant::Grant;
 use super::kind::{
-    Assessment, Blocked, Case, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special,
-    State,
+    Assessment, Blocked, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special, State,
 };
 use super::lock::Access;
 use super::objects::{self, Objects};
+use super::proposal::AccessProposal;
 use super::request::StoredRequest;
-use super::stamp::{self, Stamp, StampError};
-use super::status::Fact;
-use super::ticket::{self, Fresh};
-use super::{continued, decide, emergency, policy};
+use super::rules::{self, Passed};
+use super::{stamp, ticket};
 use crate::controller::{Failure, Live};
-use crate::gate;
-use crate::kinds::{AccessRequest as _, AccessTemplate, Kind as _};
-use crate::lifecycle::window::{self, Window};
+use crate::kinds::Kind as _;
+use crate::lifecycle::window;
 use crate::lifecycle::{self, End};
-use crate::validate::Violation;
 
 /// The next question of an assessment, and the instant after which its answer has no effect.
 pub(super) struct Need {
@@ -44,7 +38,6 @@ pub(super) fn assess<K: Kind>(
 ) -> Result<Assessment, Need> {
     let all = live;
     let live = &*objects::filter_own(kind.keys(), request, live);
-    let mut facts = Vec::new();
     let approvals = approval::evaluate(kind, now, request, known);
     let waits_until = waits_until(request, approvals.as_ref());
     let assessed = |state, facts| Assessment {
@@ -68,13 +61,17 @@ pub(super) fn assess<K: Kind>(
                 state = State::Special(Special::Blocked(blocked));
             }
         }
-        if let State::Ending(end, _) = &state {
-            facts.extend(ticket::closed(end));
-        }
-        return Ok(assessed(state, facts));
+        let closed = match &state {
+            State::Ending(end, _) => ticket::closed(end),
+            _ => None,
+        };
+        return Ok(assessed(state, closed.into_iter().collect()));
     }
     let approved = approvals.as_ref();
-    let decided = decide(kind, now, object, request, approved, known, &mut facts);
+    let mut passed = Passed::default();
+    let proposal = AccessProposal::new(kind, now, (object, request), known, approved);
+    let decided = rules::before_grant(&proposal, &mut passed).map_err(Otherwise::from);
+    let decided = decided.and_then(|()| proposal.offer(&mut passed));
     let decided = decided.and_then(|mut offer| {
         let question = if offer.first.is_empty() {
             named(kind, request, &mut offer.grant, &objects, known, all).err()
@@ -112,12 +109,7 @@ pub(super) fn assess<K: Kind>(
             });
         }
     };
-    let mut assessment = assessed(state, facts);
-    if ticket::is_waited_for(&assessment.state) {
-        // Nobody is asked to approve yet, and a status that said so would keep it from being put on record.
-        assessment.approval = request.status.and_then(|status| status.approval.clone());
-    }
-    Ok(assessment)
+    Ok(assessed(state, passed.facts))
 }
 
 /// Sets the name of a Role that does not exist yet to the name that was found for it.
@@ -305,210 +297,4 @@ fn drifted<T, W>(
         Some(true) => Ok(State::Special(Special::Leaving)),
         Some(false) => Ok(State::Ending(end, grant)),
     }
-}
-
-/// Decides about a request without a grant: the requester, the template, the duration, the permission, and then the
-/// conditions of its kind.
-fn decide<K: Kind>(
-    kind: &K,
-    now: Timestamp,
-    object: &K::Request,
-    request: &StoredRequest<'_>,
-    approvals: Option<&Approvals>,
-    known: &FactsOf<K>,
-    facts: &mut Vec<Fact>,
-) -> Result<Offer, Otherwise> {
-    let Stamp {
-        requester,
-        judgement,
-        ..
-    } = stamp(kind, request, facts)?;
-    let found = known.template.as_deref();
-    let config = found.map(AccessTemplate::config);
-    let namespace = request.metadata.namespace.as_deref();
-    let access = Access::asked(request, namespace, &requester, config);
-    known.locks.admit(&access, now).map_err(State::from)?;
-    let asked = object
-        .check()
-        .map_err(|violations| invalid_request(&violations, facts))?;
-    let template = staying::<K>(request, found)
-        .map_err(|failure| waiting(facts, conditions::TARGET_TEMPLATE_EXISTS, failure))?;
-    facts.push(Fact::holds(
-        conditions::TARGET_TEMPLATE_EXISTS,
-        message::TEMPLATE_FOUND,
-    ));
-    decide::may(&requester, request.template, template.config(), request.ask)
-        .and_then(|()| {
-            let created = request.created();
-            continued::may(&requester, request, created, known.continued.as_ref())
-        })
-        .map_err(|denial| refused(facts, denial.reason, denial.message))?;
-    let gate = policy::holds(judgement.as_ref(), request.ask, template)
-        .and_then(|()| gate::needed(kind.gate(), request.template, template.config()))
-        .map_err(|denial| refused(facts, denial.reason, denial.message))?;
-    let terms = template
-        .check()
-        .map_err(|violations| invalid_template(request.template, &violations, facts))?;
-    let emergency = emergency::settled(request, template.config())?;
-    let ticket = ticket::terms(request.ask, judgement.as_ref(), template);
-    let ticket_at = |fresh, facts: &mut Vec<Fact>| {
-        ticket::settled(now, request, ticket.clone(), &known.tickets, fresh, facts)
-    };
-    // Who has to agree is not bothered with a ticket that is none.
-    ticket_at(Fresh::SinceCreated, facts)?;
-    let needed = policy::approval(judgement.as_ref(), template).is_some() && emergency.is_none();
-    let approvals = approval::settled(needed, approvals, facts)?;
-    // Nobody loses time by waiting for others.
-    let from = if needed {
-        whole_second(now)
-    } else {
-        request.created()
-    };
-    let longest = emergency::longest(template.config(), emergency.is_some(), terms.max);
-    let max = policy::longest(judgement.as_ref(), longest);
-    let window = Window::new(from, asked.duration, terms.default, max);
-    facts.push(Fact::holds(
-        conditions::ACCESS_DURATIONS_VALID,
-        window.message(),
-    ));
-    if window.is_over(now) {
-        return Err(State::Ending(End::EXPIRED, None).into());
-    }
-    facts.push(Fact::holds(
-        conditions::ACCESS_STILL_VALID,
-        message::STILL_VALID,
-    ));
-    is_first(known, facts)?;
-    let ticket = ticket_at(Fresh::Now, facts)?;
-    emergency::confirmed::<K>(emergency.as_ref(), &requester, request, known, facts)?;
-    let workload = workload::<K>(template, known)?;
-    kind.offer(Case {
-        now,
-        request: request.clone(),
-        asked,
-        requester,
-        template,
-        terms,
-        window,
-        approvals,
-        judgement,
-        ticket,
-        emergency: emergency.map(|terms| terms.granted(now)),
-        gate,
-        workload,
-        continued: known.continued.as_ref(),
-        probes: known.probes.as_deref(),
-        policies: known.policies.as_ref().map(|policies| policies.as_deref()),
-    })
-}
-
-/// Returns the data of the workload, if the template names one.
-fn workload<'a, K: Kind>(
-    template: &K::Template,
-    known: &'a FactsOf<K>,
-) -> Result<Option<&'a K::Workload>, Otherwise> {
-    match (template.workload(), &known.workload) {
-        (None, _) => Ok(None),
-        (Some(target), None) => Err(Otherwise::Need(Question::Workload(target.clone()))),
-        (Some(_), Some(Err(failure))) => Err(State::Waiting(failure.clone()).into()),
-        (Some(_), Some(Ok(workload))) => Ok(Some(workload)),
-    }
-}
-
-/// Returns the template, if it exists and is not being deleted: a deleted template grants nothing.
-fn staying<'a, K: Kind>(
-    request: &StoredRequest<'_>,
-    found: Option<&'a K::Template>,
-) -> Result<&'a K::Template, Failure> {
-    let (kind, name) = (K::Template::kind(&()), request.template);
-    let message = match found {
-        Some(template) if template.meta().deletion_timestamp.is_none() => return Ok(template),
-        Some(_) => format!("Error: template does not exist: {kind} {name} is being deleted"),
-        None => format!(
-            "Error: template does not exist: no {kind} {name} in namespace {}; \
-             create it, or delete this request and name another",
-            request.reference().namespace
-        ),
-    };
-    Err(Failure::invalid(reason::NOT_FOUND, message))
-}
-
-/// Returns the beginning of the second of an instant: an expiry is in whole seconds, and none is later than agreed.
-fn whole_second(instant: Timestamp) -> Timestamp {
-    Timestamp::from_second(instant.as_second()).unwrap_or(instant)
-}
-
-/// Checks that no other request has the same stamp.
-fn is_first<T, W>(known: &Facts<T, W>, facts: &mut Vec<Fact>) -> Result<(), Otherwise> {
-    match &known.same_stamp {
-        None => Err(Otherwise::Need(Question::SameStamp)),
-        Some(None) => Ok(()),
-        Some(Some(other)) => {
-            // Nothing else is said of what somebody copied.
-            facts.clear();
-            let error = StampError::Replayed(other.clone());
-            Err(refused(facts, error.reason(), error.to_string()).into())
-        }
-    }
-}
-
-/// Opens the stamp: the requester, and the judgement of the access policies at the creation of the request.
-fn stamp<K: Kind>(
-    kind: &K,
-    request: &StoredRequest<'_>,
-    facts: &mut Vec<Fact>,
-) -> Result<Stamp, State> {
-    match request.stamp(kind.keys()) {
-        Ok(stamp) => {
-            facts.push(Fact::holds(
-                conditions::REQUESTER_VERIFIED,
-                format!("Requested by {}", stamp.requester.user),
-            ));
-            Ok(stamp)
-        }
-        Err(error @ StampError::Unverified(_)) => Err(waiting(
-            facts,
-            conditions::REQUESTER_VERIFIED,
-            error.failure(),
-        )),
-        Err(error) => Err(refused(facts, error.reason(), error.to_string())),
-    }
-}
-
-fn refused(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> State {
-    facts.retain(|fact| fact.type_ != conditions::REQUESTER_VERIFIED);
-    facts.push(Fact::fails(
-        conditions::REQUESTER_VERIFIED,
-        reason,
-        message.clone(),
-    ));
-    State::Refused(Phase::Denied, Failure::invalid(reason, message))
-}
-
-fn waiting(facts: &mut Vec<Fact>, type_: &'static str, failure: Failure) -> State {
-    facts.push(Fact::fails(type_, failure.reason, failure.message.clone()));
-    State::Waiting(failure)
-}
-
-/// Returns the final state of a request with an invalid spec, which is immutable.
-fn invalid_request(violations: &[Violation], facts: &mut Vec<Fact>) -> State {
-    let failure = invalid("request", "", violations, facts);
-    State::Refused(Phase::Failed, failure)
-}
-
-/// Returns the state of a request with an invalid template. Its author may repair it, so the request waits.
-fn invalid_template(name: &str, violations: &[Violation], facts: &mut Vec<Fact>) -> State {
-    let unusable = format!("template {name} cannot be used: ");
-    State::Waiting(invalid("template", &unusable, violations, facts))
-}
-
-fn invalid(what: &str, why: &str, violations: &[Violation], facts: &mut Vec<Fact>) -> Failure {
-    let of_duration = violations.iter().find(|one| one.is_about_duration());
-    let message = match of_duration.map(|violation| &violation.message) {
-        Some(wrong) => format!("{what} error: \"access request duration invalid\": {wrong}"),
-        None => format!("{why}{}", Violation::list(violations)),
-    };
-    let (type_, reason) = (conditions::ACCESS_DURATIONS_VALID, reason::BAD_REQUEST);
-    facts.push(Fact::fails(type_, reason, message.clone()));
-    Failure::invalid(reason, message)
 }

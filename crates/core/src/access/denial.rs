@@ -2,6 +2,8 @@
 
 use oz_api::IdentityError;
 
+use crate::controller::Failure;
+
 /// A final denial: the same requester with the same request gets the same decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -13,7 +15,9 @@ pub struct Denial {
 }
 
 impl Denial {
-    pub(crate) fn new(reason: &'static str, message: String) -> Self {
+    /// Creates a denial.
+    #[must_use]
+    pub fn new(reason: &'static str, message: String) -> Self {
         Self { reason, message }
     }
 }
@@ -21,6 +25,12 @@ impl Denial {
 impl From<IdentityError> for Denial {
     fn from(error: IdentityError) -> Self {
         Self::new("NotStored", error.to_string())
+    }
+}
+
+impl From<Failure> for Denial {
+    fn from(failure: Failure) -> Self {
+        Self::new(failure.reason, failure.message)
     }
 }
 

@@ -32,10 +32,19 @@ pub(super) fn status<K: Kind>(
     let sessions = SessionsEnded::find(&outcome.answers, request.uid());
     let sessions = sessions.as_ref();
     // Without a grant there is nothing to use, whatever another program said before oz.
+    let said = request.status.and_then(|status| status.approval.as_ref());
+    let approval = || {
+        approval::shown(
+            &assessment.state,
+            assessment.approval.as_ref(),
+            failure,
+            said,
+        )
+    };
     let known = |facts| RequestStatus {
         ready: false,
         access_message: None,
-        approval: assessment.approval.clone(),
+        approval: approval(),
         ..status::with_facts(now, request.metadata, request.status, facts)
     };
     match &assessment.state {

@@ -196,7 +196,10 @@ pub fn authors(
 }
 
 /// Opens the stamp of an object, if it was sealed for this object.
-pub(crate) fn open(
+///
+/// # Errors
+/// The reason why the stamp is not valid.
+pub fn open(
     keys: &Keys,
     kind: &str,
     metadata: &ObjectMeta,

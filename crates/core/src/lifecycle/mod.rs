@@ -12,5 +12,5 @@ pub(crate) mod transitions;
 pub mod window;
 
 pub use end::End;
-pub use state::{Otherwise, State, due};
+pub use state::{Otherwise, State, Stop, due};
 pub use stored::Stored;

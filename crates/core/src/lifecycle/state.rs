@@ -44,6 +44,33 @@ impl<S, Q> From<S> for Otherwise<S, Q> {
     }
 }
 
+/// The reason why a rule between an object and its grant does not hold.
+#[derive(Clone, Debug)]
+pub enum Stop<S, Q> {
+    /// The object cannot be granted yet.
+    Wait(Failure),
+    /// The object is refused finally, in this phase.
+    Refuse(Phase, Failure),
+    /// The object ends without a grant.
+    End(End),
+    /// A state that only objects of its kind can have.
+    Special(S),
+    /// This data must be read first.
+    Need(Q),
+}
+
+impl<G, O, S, Q> From<Stop<S, Q>> for Otherwise<State<G, O, S>, Q> {
+    fn from(stop: Stop<S, Q>) -> Self {
+        Self::State(match stop {
+            Stop::Wait(failure) => State::Waiting(failure),
+            Stop::Refuse(phase, failure) => State::Refused(phase, failure),
+            Stop::End(end) => State::Ending(end, None),
+            Stop::Special(special) => State::Special(special),
+            Stop::Need(question) => return Self::Need(question),
+        })
+    }
+}
+
 /// Returns the end that needs no further data: an end that has begun stays unchanged; otherwise access until
 /// `until` is over, or the requesting object was deleted.
 #[must_use]

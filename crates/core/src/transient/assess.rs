@@ -1,22 +1,19 @@
 //! The assessment of a transient binding. All other code follows its result.
 
 use jiff::Timestamp;
-use oz_api::{EndReason, Phase, Requester, labels};
+use oz_api::{EndReason, Phase, conditions, labels};
 
-use super::facts::{Assessment, Facts, Need, Opens, Otherwise, Question, State, Want, denied};
+use super::facts::{Assessment, Facts, Need, Otherwise, Question, State};
 use super::grant::Grant;
-use super::judged;
 use super::kind::{Kind, StoredBinding, Transient};
-use super::policy::Policy;
-use super::terms::{Position, Terms};
+use super::proposal::BindingProposal;
 use crate::access::approval;
 use crate::access::lock::Access;
-use crate::access::stamp::StampError;
-use crate::controller::{Failure, Live};
+use crate::access::rules::{self, Passed};
+use crate::controller::Live;
 use crate::lifecycle::drift::{self, Drift};
 use crate::lifecycle::revoke::still_gives_access;
-use crate::lifecycle::{self, End, seal};
-use crate::validate::Violation;
+use crate::lifecycle::{self, End, Stop, seal};
 
 /// Returns the objects of `live` that belong to this object: those with a decision of oz for it, those with its owner
 /// reference, which Kubernetes deletes with it anyway, and the object with the UID in its status. Labels are no proof,
@@ -149,159 +146,25 @@ impl<K: Kind> Transient<K> {
         known: &Facts,
         assessment: &mut Assessment,
     ) -> Result<Grant, Otherwise> {
-        let failed = |message| State::Refused(Phase::Failed, Failure::invalid("Invalid", message));
-        let terms = binding
-            .terms
-            .as_ref()
-            .map_err(|violations| failed(Violation::list(violations)))?;
-        let position = terms.position(now, binding.created());
-        if position == Position::After {
-            return Err(State::Ending(End::NEVER_ACTIVE, None).into());
+        let proposal = BindingProposal::new(self, now, binding, known);
+        if let Some(approvals) = &proposal.approvals {
+            assessment.approval = Some(approvals.status.clone());
+            assessment.unlocked_at = approvals.unlocked_at;
         }
-        if let Some(why) = terms.never() {
-            return Err(failed(format!("validUntil {why}")).into());
+        let mut passed = Passed::default();
+        let decided = rules::before_grant(&proposal, &mut passed);
+        let mut facts = passed.facts.into_iter();
+        assessment.approved = facts.find(|fact| fact.type_ == conditions::APPROVED);
+        if let (Err(Stop::Wait(failure)), Some(approvals)) = (&decided, &proposal.approvals)
+            && failure.reason == approval::WAITING
+        {
+            assessment.waits_until = assessment.waits_until.min(approvals.status.until);
         }
-        let stamp = binding.stamp(&self.keys).map_err(|error| match error {
-            StampError::Unverified(_) => State::Waiting(error.failure()),
-            error => denied(error.failure()),
-        })?;
-        let (requester, judgement) = (stamp.requester, stamp.judgement);
-        let access = Access::bound(&requester, &terms.subjects, binding.namespace());
-        known.locks.admit(&access, now).map_err(State::from)?;
-        self.may_wait(now, binding, terms, &requester, known)?;
-        let asking = judged::Asking {
-            requester: &requester,
-            judgement: judgement.as_ref(),
-            terms,
-        };
-        let approvals = self.approvals(now, binding, &asking, known);
-        let approved = judged::settled(binding, &asking, approvals.as_ref(), assessment)?;
-        match position {
-            Position::Before(opens) => Err(State::Special(Opens(opens)).into()),
-            Position::Inside(until) => {
-                let grant = Grant {
-                    until: judged::limit(until, now, judgement.as_ref()),
-                    approvals: approved,
-                    policies: judgement
-                        .into_iter()
-                        .flat_map(|judgement| judgement.policies)
-                        .collect(),
-                    ..self.grant(now, until, requester, terms, binding)
-                };
-                let grant = self.activation(grant, terms, binding, known)?;
-                let read = known.confirmed.as_ref();
-                approval::confirmed(approvals.as_ref(), read, Question::Approvals)?;
-                Ok(grant)
-            }
-            Position::After => Err(State::Ending(End::NEVER_ACTIVE, None).into()),
-        }
-    }
-
-    /// Checks whether its window lies too far ahead, and whether too many of its requester's wait already. The oldest may,
-    /// whichever was admitted first.
-    fn may_wait(
-        &self,
-        now: Timestamp,
-        binding: &StoredBinding<'_>,
-        terms: &Terms,
-        requester: &Requester,
-        known: &Facts,
-    ) -> Result<(), Otherwise> {
-        let Some(place) = binding.waiting(now) else {
-            return Ok(());
-        };
-        let lead = self.policy.permits_lead(terms, binding.created());
-        lead.map_err(denied)?;
-        let Some(waiting) = &known.waiting else {
-            return Err(Otherwise::Need(Question::Waiting(requester.clone())));
-        };
-        let older = waiting.iter().filter(|other| **other < place).count();
-        let permitted = self.policy.permits_waiting(&requester.user, older);
-        permitted.map_err(denied)?;
-        Ok(())
-    }
-
-    /// Creates the grant, before the checks.
-    fn grant(
-        &self,
-        now: Timestamp,
-        until: Timestamp,
-        requester: Requester,
-        terms: &Terms,
-        binding: &StoredBinding<'_>,
-    ) -> Grant {
-        Grant {
-            api_version: binding.api_version.clone(),
-            request: binding.reference(),
-            mark: binding.mark.to_owned(),
-            requester,
-            role: terms.role_ref(),
-            subjects: terms.subjects.clone(),
-            spec_digest: binding.spec_digest.clone(),
-            activated_at: now,
-            until,
-            reason: terms.reason.clone(),
-            danger: None,
-            approvals: Vec::new(),
-            policies: Vec::new(),
-        }
-    }
-
-    /// Repeats all checks when the window opens, as objects may have changed since admission.
-    fn activation(
-        &self,
-        grant: Grant,
-        terms: &Terms,
-        binding: &StoredBinding<'_>,
-        known: &Facts,
-    ) -> Result<Grant, Otherwise> {
-        let namespace = binding.namespace();
-        let permitted = self.policy.permits(terms, namespace, binding.created());
-        let listed = permitted.map_err(denied)?;
-        match &known.same_stamp {
-            None => return Err(Otherwise::Need(Question::SameStamp)),
-            Some(None) => {}
-            Some(Some(other)) => {
-                let error = StampError::Replayed(other.clone());
-                return Err(denied(Failure::invalid(error.reason(), error.to_string())).into());
-            }
-        }
-        let Some(found) = &known.lookup else {
-            return Err(Otherwise::Need(Question::Lookup(Box::new(Want {
-                requester: grant.requester,
-                role: terms.role.clone(),
-                namespace: namespace.map(ToOwned::to_owned),
-                name: binding.name().to_owned(),
-            }))));
-        };
-        let (kind, name) = (terms.role.kind, &terms.role.name);
-        let waiting = |failure: &Failure| State::Waiting(failure.clone());
-        let Some(rules) = found.role.as_ref().map_err(waiting)? else {
-            let message = format!(
-                "{kind} {name} does not exist; the binding is created when it \
-                exists"
-            );
-            return Err(State::Waiting(Failure::transient("RoleMissing", message)).into());
-        };
-        let danger = Policy::permits_content(&terms.role, listed, rules, namespace);
-        let danger = danger.map_err(denied)?;
-        if !*found.may_bind.as_ref().map_err(waiting)? {
-            let message = format!(
-                "{} may not bind {kind} {name} themselves (verb bind on the role), and so not \
-                 through oz either",
-                grant.requester.user
-            );
-            return Err(denied(Failure::invalid("MayNotBind", message)).into());
-        }
-        if *found.taken.as_ref().map_err(waiting)? {
-            let name = binding.name();
-            let failure = Failure::conflict(format!(
-                "a binding named {name} exists already and was not created for this object; oz \
-                 does not change it. Delete it, or choose another name for this object"
-            ));
-            return Err(State::Waiting(failure).into());
-        }
-        Ok(Grant { danger, ..grant })
+        decided?;
+        let grant = proposal.offer(passed.approvals)?;
+        let read = known.confirmed.as_ref();
+        approval::confirmed(proposal.approvals.as_ref(), read, Question::Approvals)?;
+        Ok(grant)
     }
 
     /// Checks whether an object still gives access.

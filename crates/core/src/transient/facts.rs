@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use oz_api::{AccessRequestApproval, ApprovalStatus, Phase, Requester, RoleReference};
+use oz_api::{AccessRequestApproval, ApprovalStatus, Requester, RoleReference};
 
 use super::grant::Grant;
 use super::waiting::WaitingWindow;
@@ -96,7 +96,3 @@ pub struct Opens(pub Timestamp);
 
 /// The result of an assessment without a binding.
 pub(super) type Otherwise = lifecycle::Otherwise<State, Question>;
-
-pub(super) fn denied(failure: Failure) -> State {
-    State::Refused(Phase::Denied, failure)
-}

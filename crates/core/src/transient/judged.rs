@@ -6,27 +6,17 @@ use jiff::Timestamp;
 use oz_api::{ApprovalConfig, Phase, Requester};
 use oz_trail::{Action, Decision, Record};
 
-use super::facts::{Assessment, Facts, Otherwise, State, denied};
+use super::facts::{Assessment, Facts, State};
 use super::kind::{Binding, Kind, StoredBinding, Transient};
-use super::terms::Terms;
 use crate::access::approval::{self, ApprovalRequest, Approvals, Candidate};
 use crate::access::denial::Denial;
-use crate::access::grant::Approved;
 use crate::access::policy::{self, Judgement};
 use crate::access::stamp::{self, Stamp, StampError};
-use crate::controller::Failure;
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;
 
 /// Reason of a denial for a kind that cannot wait for approvals, if an access policy requires some.
 const NOT_APPROVABLE: &str = "NotApprovable";
-
-/// The requester, the judgement of the access policies, and the terms.
-pub(super) struct Asking<'a> {
-    pub(super) requester: &'a Requester,
-    pub(super) judgement: Option<&'a Judgement>,
-    pub(super) terms: &'a Terms,
-}
 
 impl Binding<'_> {
     /// Opens the stamp of the object, with its requester and the judgement of the access policies.
@@ -117,45 +107,18 @@ impl<K: Kind> Transient<K> {
         &self,
         now: Timestamp,
         binding: &StoredBinding<'_>,
-        asking: &Asking<'_>,
+        stamp: &Stamp,
         known: &Facts,
     ) -> Option<Approvals> {
-        let config = policy::rules(asking.judgement)?;
+        let config = policy::rules(stamp.judgement.as_ref())?;
         let own = &self.policy.own_namespace;
-        let asked = binding.asked(own, asking.requester, &config)?;
+        let asked = binding.asked(own, &stamp.requester, &config)?;
         let read = known.confirmed.as_ref().and_then(|read| read.as_ref().ok());
         let objects = read.unwrap_or(&known.approvals);
         let candidate = binding.candidate(own);
         let answers = approval::answers(&self.keys, objects, &candidate, &known.locks, now);
         Some(Approvals::evaluate(&asked, &answers, None, now))
     }
-}
-
-/// Returns the approvals, if they are complete and the access policies permit the binding.
-///
-/// # Errors
-/// The state of an object that is denied or waits.
-pub(super) fn settled(
-    binding: &StoredBinding<'_>,
-    asking: &Asking<'_>,
-    approvals: Option<&Approvals>,
-    assessment: &mut Assessment,
-) -> Result<Vec<Approved>, Otherwise> {
-    binding
-        .permitted(asking.judgement, asking.terms.reason.as_deref())
-        .map_err(|denial| denied(Failure::invalid(denial.reason, denial.message)))?;
-    if let Some(approvals) = approvals {
-        assessment.approval = Some(approvals.status.clone());
-        assessment.unlocked_at = approvals.unlocked_at;
-    }
-    let needed = policy::rules(asking.judgement).is_some();
-    let mut facts = Vec::new();
-    let settled: Result<_, State> = approval::settled(needed, approvals, &mut facts);
-    assessment.approved = facts.pop();
-    if let (Err(State::Waiting(_)), Some(approvals)) = (&settled, approvals) {
-        assessment.waits_until = assessment.waits_until.min(approvals.status.until);
-    }
-    Ok(settled?)
 }
 
 /// Creates the audit record of an object that begins to wait for approvals.

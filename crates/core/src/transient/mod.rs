@@ -14,6 +14,7 @@ mod kind;
 mod plan;
 mod policy;
 mod privileged;
+mod proposal;
 mod report;
 mod roles;
 mod terms;

@@ -1,155 +1,31 @@
 //! The assessment of a run: the only place that decides about its state. Plan and status follow from it.
 
-use std::sync::Arc;
-
-use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use oz_api::harness::{
-    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, HarnessTemplateSpec,
-    RunMode, RunPhase, TemplateKind, Workspace, WorkspacePhase,
-};
-use oz_api::{AccessLock, IdentityError, Name, Requester, Uid, conditions, encode};
-use oz_core::access::lock::{self, Access, LOCKED, Locks, NotAdmitted};
-use oz_core::access::stamp::{self, StampError};
-use oz_core::controller::Failure;
-use oz_core::lifecycle::seal::Keys;
+use oz_api::conditions;
+use oz_api::harness::{HarnessRun, RunPhase};
+use oz_core::access::lock::LOCKED;
+use oz_core::access::rules::{self, Passed};
 use oz_core::lifecycle::window::{after, has_come};
-use oz_core::validate::Violation;
 use serde_json::Value;
 
 use super::Runs;
-use super::decided::{Decided, HeldWorkspace};
+use super::decided::Decided;
 use super::drift::lasting;
 use super::existing::{self, RunEnd, Seen, deadline_exceeded, deleted};
-use super::grants::{Granted, Verified};
-use crate::authority::Endpoint;
-use crate::credential::DecidedCredential;
+use super::facts::{Facts, Otherwise, Pending, Question, State};
+use super::grants::Granted;
+use super::offer::Rendered;
+use super::proposal::RunProposal;
+use super::spec::{access, is_over, prompt, spec_digest};
 use crate::isolation::{Isolation, NOT_CONFINED, pod_labels};
-use crate::objects::{self, KIND, policy_name};
-use crate::pod::{self, Parts, Prompt, deadline_seconds};
-use crate::policy::{Matching, Mode, PodSecurity};
-use crate::reach::Reach;
+use crate::jobs;
+use crate::objects::{self, policy_name};
+use crate::pod::Prompt;
 use crate::stored::StoredObject;
-use crate::template::{self, Resolved, Unresolved};
-use crate::{admission, jobs, requires, voucher};
-
-/// Time for which a run waits for a template that does not exist yet.
-const TEMPLATE_WAIT: SignedDuration = SignedDuration::from_secs(60);
 
 /// Time after the start of a run's Job for which its pod may be unknown, and the interval between later searches for
 /// it.
 const POD_WAIT: SignedDuration = SignedDuration::from_secs(10);
-
-/// The data that an assessment requires in addition to the run and its objects.
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// The HarnessTemplate of the run, in its namespace.
-    pub template: Option<Arc<HarnessTemplate>>,
-    /// The ClusterHarnessTemplate of the run.
-    pub cluster_template: Option<Arc<ClusterHarnessTemplate>>,
-    /// The template from which the run's template inherits.
-    pub base: Option<Arc<ClusterHarnessTemplate>>,
-    /// All broker policies of the run's namespace.
-    pub policies: Vec<Arc<BrokerPolicy>>,
-    /// Whether the policies are complete: after a start of the process, a run that has begun does not wait for their
-    /// list.
-    pub has_policies: bool,
-    /// The workspace that the run names, or that was created for it.
-    pub workspace: Option<Arc<Workspace>>,
-    /// Number of runs before this one in the queue of its workspace, without the holder.
-    pub ahead: usize,
-    /// Number of active runs of the namespace that have begun or were created earlier, with templates to which the
-    /// policies with a limit apply.
-    pub older: usize,
-    /// Address of the broker; `None` until it has an address and a certificate.
-    pub broker: Option<Arc<Endpoint>>,
-    /// The existing locks, from the watch.
-    pub locks: Locks,
-    /// The NetworkPolicies of the run's namespace that may select its pods.
-    pub network_policies: Vec<Arc<NetworkPolicy>>,
-    /// Whether this process created the run's Job, and the status does not report that yet.
-    pub job_made: bool,
-    /// The response to [`Question::SameStamp`]: the name of another object with the same stamp, if there is one.
-    pub same_stamp: Option<Option<String>>,
-    /// The response to [`Question::HiddenPod`].
-    pub hidden_pod: Option<bool>,
-    /// The response to [`Question::PodSecurity`].
-    pub pod_security: Option<Result<PodSecurity, Failure>>,
-}
-
-/// The data that a decision about a run requires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// Name of another object with the same stamp.
-    SameStamp,
-    /// Whether a pod of its Job runs that [`is_hidden`](existing::is_hidden): the Job counts a pod that the watch
-    /// does not show.
-    HiddenPod,
-    /// The level of Pod Security that the namespace of the run enforces; required for a run with intercepted
-    /// connections.
-    PodSecurity,
-}
-
-/// The state of a run.
-#[derive(Clone, Debug, PartialEq)]
-pub enum State {
-    /// The run has ended.
-    Over,
-    /// The run cannot begin yet.
-    Waiting(Failure),
-    /// The run requires its own workspace.
-    Lacking,
-    /// The run is the next holder of its workspace.
-    Next,
-    /// The run can begin; its NetworkPolicy is created first.
-    Confinable(Box<Decided>, Isolation),
-    /// The run is confined; its Job is created next.
-    Startable(Box<Decided>, Box<Value>, Isolation),
-    /// The Job exists, with the current grants; `None` if they are unknown.
-    Begun(Box<Decided>, Pending, Isolation, Option<Box<Granted>>),
-    /// The run is being ended.
-    Ending(RunEnd, Option<Box<Decided>>),
-    /// No process of the run is active.
-    Ended(RunEnd, Option<Timestamp>, Option<Box<Decided>>),
-}
-
-/// The deadlines of a run that has begun.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pending {
-    /// Expiry of the run.
-    pub until: Option<Timestamp>,
-    /// Deadline for the start of its pod.
-    pub ready_until: Option<Timestamp>,
-    /// Instant from which the status reports why the pod has not started.
-    pub told_from: Option<Timestamp>,
-    /// Instant until which the status does not change before the pod starts, so that one update reports all changes.
-    pub quiet_until: Option<Timestamp>,
-}
-
-/// The reason for which a run does not begin.
-enum Otherwise {
-    State(Box<State>),
-    Need(Question),
-}
-
-impl From<State> for Otherwise {
-    fn from(state: State) -> Self {
-        Self::State(Box::new(state))
-    }
-}
-
-fn refused(reason: &str, message: impl Into<String>) -> Otherwise {
-    State::Ended(RunEnd::new(RunPhase::Failed, reason, message), None, None).into()
-}
-
-fn invalid(found: &[Violation]) -> Otherwise {
-    refused("Invalid", Violation::list(found))
-}
-
-fn waiting(reason: &'static str, message: impl Into<String>) -> Otherwise {
-    State::Waiting(Failure::invalid(reason, message)).into()
-}
 
 impl Runs {
     pub(super) fn assess(
@@ -336,12 +212,6 @@ impl Runs {
         None
     }
 
-    /// Returns the deadline for the start of the newest pod, if the pod has a node and has not started.
-    fn ready_until(&self, seen: &Seen<'_>) -> Option<Timestamp> {
-        let pod = seen.newest().filter(|pod| !jobs::has_started(pod))?;
-        Some(after(existing::scheduled_at(pod)?, self.pod_ready_timeout))
-    }
-
     /// Returns the decision with which a run would begin.
     fn undecided(
         &self,
@@ -349,203 +219,16 @@ impl Runs {
         run: &StoredObject<'_, HarnessRun>,
         facts: &Facts,
     ) -> Result<(Decided, Rendered), Otherwise> {
-        let own = admission::run(run);
-        if !own.is_empty() {
-            return Err(invalid(&own));
-        }
-        if run.spec.mode == RunMode::Interactive {
-            let message = "interactive runs are not served yet: submit it without mode Interactive";
-            return Err(refused("InteractiveNotServed", message));
-        }
-        let submitter = self.submitter(run, facts)?;
-        let admitted = facts.locks.admit(&access(&submitter, run), now);
-        admitted.map_err(|not| match not {
-            NotAdmitted::Locked(lock) => refused(LOCKED, lock.denial().message),
-            NotAdmitted::Unreadable(failure) => State::Waiting(failure).into(),
-        })?;
-        let (kind, spec) = chosen(now, run, facts)?;
-        let template = resolved(now, run, facts, spec)?;
-        let policies = Matching::from_policies(
-            facts.policies.iter().map(AsRef::as_ref),
-            &run.spec.template_ref.name,
-        );
-        let name = &run.spec.template_ref.name;
-        requires::admitted(name, run.namespace.as_str(), &template, &policies, now)
-            .map_err(|lacking| refused("PolicyMissing", lacking.to_string()))?;
-        let workspace = facts.workspace.as_deref();
-        let found = admission::run_of_template(run, &template, &policies, workspace);
-        if !found.is_empty() {
-            return Err(invalid(&found));
-        }
-        if let Some(most) = policies.concurrent_runs()
-            && !usize::try_from(most).is_ok_and(|most| facts.older < most)
-        {
-            let message = format!(
-                "{most} runs, the maximum of a BrokerPolicy's limits.concurrentRuns, are before \
-                 it; it begins when they have ended"
-            );
-            return Err(waiting("TooManyRuns", message));
-        }
-        let overlaid = pod::violations(&template);
-        if !overlaid.is_empty() {
-            return Err(refused("TemplateInvalid", Violation::list(&overlaid)));
-        }
-        let access = self.access(now, run, facts, &template, &policies)?;
-        let held = workspace_of(run, &template, facts)?;
-        access.may_be_intercepted(facts)?;
-        let rendered = self.rendered(run, facts, template, held.as_ref(), &access)?;
-        let template = &rendered.template;
-        let specs: Vec<_> = policies.iter().map(|policy| &policy.spec).collect();
-        let base = facts.base.as_ref().map(|base| &base.spec);
-        let reference = run.reference(KIND);
-        let voucher = voucher::sign(&self.keys, &reference)
-            .map_err(|error| waiting("SealFailed", error.to_string()))?;
-        let decided = Decided {
-            run: reference,
-            submitter,
-            spec_digest: spec_digest(run),
-            template: format!("{kind}/{name}"),
-            template_digest: encode::digest(&(spec, base)),
-            policies_digest: encode::digest(&specs),
-            workspace: held,
-            image: template.image.clone(),
-            timeout_seconds: Some(deadline_seconds(template)),
-            egress: template.egress.clone(),
-            intercepted: access.intercepted,
-            reach: access.reach(&self.settings.denied),
-            credentials: access.credentials,
-            voucher,
-            broker: self.broker.clone(),
-            decided_at: now,
-            reason: run.spec.reason.clone(),
-        };
-        Ok((decided, rendered))
+        let proposal = RunProposal::new(self, now, run, facts);
+        rules::before_grant(&proposal, &mut Passed::default())?;
+        self.offer(proposal)
     }
 
-    /// Returns the credentials and hosts of a run that begins.
-    fn access<'a>(
-        &self,
-        now: Timestamp,
-        run: &StoredObject<'_, HarnessRun>,
-        facts: &Facts,
-        template: &Resolved,
-        policies: &Matching<'a>,
-    ) -> Result<RunAccess<'a>, Otherwise> {
-        let verified = Verified::new(&self.keys, policies);
-        let (name, namespace) = (&run.spec.template_ref.name, run.namespace.as_str());
-        let credentials = verified
-            .credentials(name, namespace, template, now)
-            .map_err(|why| match why.may_pass() {
-                true => waiting(why.reason(), why.to_string()),
-                false => refused(why.reason(), why.to_string()),
-            })?;
-        let injects = credentials.iter().any(DecidedCredential::is_injected);
-        let access = RunAccess {
-            verified,
-            intercepted: injects || !template.egress.is_empty(),
-            credentials,
-        };
-        // A run does not wait for a workspace first.
-        if run.status.is_none() {
-            access.may_be_intercepted(facts)?;
-        }
-        Ok(access)
+    /// Returns the deadline for the start of the newest pod, if the pod has a node and has not started.
+    fn ready_until(&self, seen: &Seen<'_>) -> Option<Timestamp> {
+        let pod = seen.newest().filter(|pod| !jobs::has_started(pod))?;
+        Some(after(existing::scheduled_at(pod)?, self.pod_ready_timeout))
     }
-
-    /// Returns the pod of a run that may begin.
-    fn rendered(
-        &self,
-        run: &StoredObject<'_, HarnessRun>,
-        facts: &Facts,
-        template: Resolved,
-        held: Option<&HeldWorkspace>,
-        access: &RunAccess<'_>,
-    ) -> Result<Rendered, Otherwise> {
-        let Some(broker) = &facts.broker else {
-            let message = "the broker has no certificate (ConfigMap oz-broker-ca), or its Service \
-                           has no address; the run begins when both exist";
-            return Err(waiting("BrokerUnavailable", message));
-        };
-        let parts = Parts {
-            namespace: run.namespace.as_str(),
-            run: run.name(),
-            uid: run.uid(),
-            template_name: &run.spec.template_ref.name,
-            template: &template,
-            workspace: held.map(|held| held.name.as_str()),
-            mode: run.spec.mode,
-            prompt: prompt(run),
-            extra_env: &run.spec.extra_env,
-            credentials: &access.credentials,
-            intercepted: access.intercepted,
-            settings: &self.settings,
-            broker,
-        };
-        let pod = pod::pod_template(&parts)
-            .map_err(|found| refused("TemplateInvalid", Violation::list(&found)))?;
-        Ok(Rendered { template, pod })
-    }
-
-    fn submitter(&self, run: &HarnessRun, facts: &Facts) -> Result<Requester, Otherwise> {
-        let stamped = stamp::verify(&self.keys, KIND, &run.metadata, &spec_digest(run));
-        let submitter = stamped.map_err(|error| match error {
-            StampError::Unverified(_) => State::Waiting(error.failure()).into(),
-            error => refused(error.reason(), error.to_string()),
-        })?;
-        match &facts.same_stamp {
-            None => Err(Otherwise::Need(Question::SameStamp)),
-            Some(None) => Ok(submitter),
-            Some(Some(other)) => {
-                let error = StampError::Replayed(other.clone());
-                Err(refused(error.reason(), error.to_string()))
-            }
-        }
-    }
-}
-
-/// The access that verified policies grant to a run that begins.
-struct RunAccess<'a> {
-    verified: Verified<'a>,
-    credentials: Vec<DecidedCredential>,
-    intercepted: bool,
-}
-
-impl RunAccess<'_> {
-    /// Checks whether the namespace admits the pod that intercepts connections. Interception is never replaced by a weaker
-    /// mode where it is possible.
-    fn may_be_intercepted(&self, facts: &Facts) -> Result<(), Otherwise> {
-        if !self.intercepted {
-            return Ok(());
-        }
-        let level = match &facts.pod_security {
-            None => return Err(Otherwise::Need(Question::PodSecurity)),
-            Some(Err(failure)) => return Err(State::Waiting(failure.clone()).into()),
-            Some(Ok(level)) => *level,
-        };
-        let Err(unavailable) = Mode::Transparent.available(level) else {
-            return Ok(());
-        };
-        let unavailable = unavailable.to_string();
-        match self.verified.policies.interception() {
-            Mode::Transparent => Err(refused("InterceptionUnavailable", unavailable)),
-            Mode::Cooperative(_) => Err(refused(
-                "CooperativeNotServed",
-                format!("cooperative interception is not served yet, and {unavailable}"),
-            )),
-        }
-    }
-
-    /// Returns the addresses and ports that its NetworkPolicy opens.
-    fn reach(&self, denied: &[IpNet]) -> Option<Reach> {
-        let policies = &self.verified.policies;
-        self.intercepted.then(|| Reach::new(policies, denied))
-    }
-}
-
-/// The parts of a run's Job.
-struct Rendered {
-    template: Resolved,
-    pod: Value,
 }
 
 /// Finds the NetworkPolicies that permit more connections to the pods of a run: the existing ones, and the next ones
@@ -565,185 +248,6 @@ fn isolation(
         .filter_map(|(_, pod)| pod.metadata.labels.clone());
     let labels: Vec<_> = next.into_iter().chain(pods).collect();
     Isolation::find(&policy_name(name), &labels, &facts.network_policies)
-}
-
-/// Returns the access of a run, as locks select it.
-fn access<'a>(submitter: &'a Requester, run: &'a HarnessRun) -> Access<'a> {
-    let namespace = run.metadata.namespace.as_deref();
-    Access::run(submitter, namespace, &run.spec.template_ref.name)
-}
-
-/// Checks whether a change of this lock affects a run. A run with an unknown submitter is affected.
-#[must_use]
-pub fn is_concerned_by(run: &HarnessRun, lock: &AccessLock, keys: &Keys) -> bool {
-    if is_over(run) {
-        return false;
-    }
-    let submitter = stamp::verify(keys, KIND, &run.metadata, &spec_digest(run));
-    submitter.map_or(true, |submitter| {
-        lock::is_about(lock, &access(&submitter, run))
-    })
-}
-
-/// Returns the digest of all fields that define what the run requests.
-#[must_use]
-pub fn spec_digest(run: &HarnessRun) -> String {
-    encode::digest(&run.spec)
-}
-
-/// Checks whether a run has ended, by its status.
-#[must_use]
-pub fn is_over(run: &HarnessRun) -> bool {
-    let phase = run.status.as_ref().and_then(|status| status.phase);
-    phase.is_some_and(RunPhase::is_terminal)
-}
-
-/// Returns the template of a run; a run waits for a template that does not exist.
-fn chosen<'a>(
-    now: Timestamp,
-    run: &StoredObject<'_, HarnessRun>,
-    facts: &'a Facts,
-) -> Result<(TemplateKind, &'a HarnessTemplateSpec), Otherwise> {
-    let own = facts.template.as_ref().map(|template| &template.spec);
-    let cluster = facts
-        .cluster_template
-        .as_ref()
-        .map(|template| &template.spec.0);
-    template::chosen(&run.spec.template_ref, own, cluster).ok_or_else(|| {
-        let name = &run.spec.template_ref.name;
-        let message = match run.spec.template_ref.kind {
-            Some(kind) => format!("{kind} {name} does not exist"),
-            None => format!("there is no HarnessTemplate and no ClusterHarnessTemplate {name}"),
-        };
-        not_there_yet(now, run, "TemplateNotFound", message)
-    })
-}
-
-fn resolved(
-    now: Timestamp,
-    run: &StoredObject<'_, HarnessRun>,
-    facts: &Facts,
-    spec: &HarnessTemplateSpec,
-) -> Result<Resolved, Otherwise> {
-    let base = facts.base.as_ref().map(|base| &base.spec.0);
-    let template = template::resolve(spec, base).map_err(|error| match error {
-        Unresolved::NoBase(_) => not_there_yet(now, run, "TemplateNotFound", error.to_string()),
-        error => refused("TemplateInvalid", error.to_string()),
-    })?;
-    template.for_run(&run.spec).map_err(|found| invalid(&found))
-}
-
-/// Returns the state of a run without its template, which a user may create soon after the run.
-fn not_there_yet(
-    now: Timestamp,
-    run: &StoredObject<'_, HarnessRun>,
-    reason: &'static str,
-    message: String,
-) -> Otherwise {
-    match has_come(now, waits_until(run)) {
-        true => refused(
-            reason,
-            format!("{message}; create it and submit the run again"),
-        ),
-        false => waiting(reason, format!("{message}; the run waits a minute for it")),
-    }
-}
-
-/// Returns the instant until which a run waits for its template.
-pub(super) fn waits_until(run: &StoredObject<'_, HarnessRun>) -> Timestamp {
-    after(run.identity.created, TEMPLATE_WAIT)
-}
-
-/// Returns the workspace of a run that may begin; `None` if it has none.
-fn workspace_of(
-    run: &StoredObject<'_, HarnessRun>,
-    template: &Resolved,
-    facts: &Facts,
-) -> Result<Option<HeldWorkspace>, Otherwise> {
-    let named = run.spec.workspace_ref.as_deref();
-    if named.is_none() && !template.workspace.required {
-        return Ok(None);
-    }
-    let Some(workspace) = &facts.workspace else {
-        return Err(match named {
-            None => State::Lacking.into(),
-            Some(name) => waiting(
-                "WorkspaceNotFound",
-                format!("Workspace {name} does not exist; the run begins when it exists"),
-            ),
-        });
-    };
-    let metadata = &workspace.metadata;
-    let name = Name::from_metadata(metadata).map_err(|error| unheld(&error))?;
-    let uid = Uid::from_metadata(metadata).map_err(|error| unheld(&error))?;
-    let status = workspace.status.clone().unwrap_or_default();
-    if workspace.metadata.deletion_timestamp.is_some() {
-        let message = format!("Workspace {name} is being deleted: name another");
-        return Err(refused("WorkspaceEnding", message));
-    }
-    match status.phase {
-        Some(WorkspacePhase::Failed) => {
-            let why = conditions::find(&status.conditions, "Ready");
-            let mut message = format!("Workspace {name} cannot be used");
-            message.extend(why.map(|ready| format!(": {}", ready.message)));
-            return Err(refused("WorkspaceFailed", message));
-        }
-        Some(WorkspacePhase::Active) => {}
-        _ if named.is_none() => return Err(State::Next.into()),
-        _ => {
-            let message = format!("Workspace {name} is being prepared");
-            return Err(waiting("WorkspaceSeeding", message));
-        }
-    }
-    if status.active_run_uid.as_deref() == Some(run.uid()) {
-        return Ok(Some(HeldWorkspace {
-            name: name.to_string(),
-            uid: uid.to_string(),
-        }));
-    }
-    match (status.active_run_ref, facts.ahead) {
-        (None, 0) => Err(State::Next.into()),
-        (holder, ahead) => {
-            // Of many that wait, only those that are nearly there are told of each that begins.
-            let holder = holder.filter(|_| ahead <= NEARLY_THERE);
-            let held = holder.map_or("is in use".to_owned(), |holder| {
-                format!("is used by {holder}")
-            });
-            let message = format!("Workspace {name} {held}; {} it", place(ahead));
-            Err(waiting("WorkspaceBusy", message))
-        }
-    }
-}
-
-fn unheld(error: &IdentityError) -> Otherwise {
-    State::Waiting(error.clone().into()).into()
-}
-
-/// Maximum number of runs before a run that reports the start of each of them.
-const NEARLY_THERE: usize = 5;
-
-/// Formats the number of runs before a run, in steps.
-fn place(ahead: usize) -> String {
-    match ahead {
-        0 => "no other run waits before".to_owned(),
-        1 => "1 run waits before".to_owned(),
-        2..=NEARLY_THERE => format!("{ahead} runs wait before"),
-        6..=10 => "6 to 10 runs wait before".to_owned(),
-        11..=50 => "11 to 50 runs wait before".to_owned(),
-        51..=250 => "51 to 250 runs wait before".to_owned(),
-        _ => "more than 250 runs wait before".to_owned(),
-    }
-}
-
-fn prompt(run: &HarnessRun) -> Prompt<'_> {
-    let source = run.spec.prompt_from.as_ref();
-    let config = source.and_then(|source| source.config_map_key_ref.as_ref());
-    let secret = source.and_then(|source| source.secret_key_ref.as_ref());
-    match (config, secret) {
-        (Some(reference), _) => Prompt::ConfigMap(reference),
-        (None, Some(reference)) => Prompt::Secret(reference),
-        (None, None) => Prompt::Inline,
-    }
 }
 
 /// Returns the description of a prompt in another object, for which a pod waits.

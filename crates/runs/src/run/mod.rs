@@ -7,18 +7,23 @@ mod assess;
 mod decided;
 mod drift;
 mod existing;
+mod facts;
 mod grants;
+mod offer;
 mod plan;
+mod proposal;
 mod report;
+mod spec;
 
 use jiff::SignedDuration;
 use oz_core::lifecycle::seal::Keys;
 
 pub use crate::credential::DecidedCredential;
-pub use assess::{Facts, Pending, Question, State, is_concerned_by, is_over, spec_digest};
 pub use decided::{Decided, HeldWorkspace};
 pub use existing::{COMPLETED, RunEnd, is_hidden};
+pub use facts::{Facts, Pending, Question, State};
 pub use grants::Granted;
+pub use spec::{is_concerned_by, is_over, spec_digest};
 
 use super::objects::Broker;
 use super::pod::Settings;

@@ -14,9 +14,12 @@ use oz_core::lifecycle::window::{after, has_come};
 use oz_trail::{Action, Decision as Decision_, Record};
 use serde_json::Value;
 
-use super::assess::{Facts, Pending, Question, State, is_over, until, waits_until};
+use super::assess::until;
 use super::decided::Decided;
 use super::existing::{self, RunEnd, Seen};
+use super::facts::{Facts, Pending, Question, State};
+use super::proposal::waits_until;
+use super::spec::is_over;
 use super::{Runs, drift, report};
 use crate::child::child;
 use crate::isolation::{Isolation, LOOK_AGAIN};

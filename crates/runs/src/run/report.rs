@@ -9,9 +9,9 @@ use oz_core::controller::{Failure, Outcome, Transition};
 use oz_core::lifecycle::window::has_come;
 
 use super::Runs;
-use super::assess::State;
 use super::decided::Decided;
 use super::existing::{COMPLETED, NOT_OVER, RunEnd, Seen};
+use super::facts::State;
 use super::grants::Granted;
 use crate::isolation::{CONFINED, NOT_CONFINED, unconfined};
 use crate::jobs::{has_started, obstacle, told_from};

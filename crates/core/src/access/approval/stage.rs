@@ -16,7 +16,7 @@ use super::{Answer, ApprovalRequest, Approved, Verdict, answers, approvers, deci
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
 use crate::lifecycle::window::after;
-use crate::lifecycle::{End, Otherwise, State};
+use crate::lifecycle::{End, Otherwise, State, Stop};
 
 /// The reason of a request that waits for approvals.
 pub const WAITING: &str = "Waiting";
@@ -24,7 +24,7 @@ pub const WAITING: &str = "Waiting";
 pub const DENIED: &str = "ApprovalDenied";
 
 /// The state of the approvals of a request or transient binding.
-pub(crate) struct Approvals {
+pub struct Approvals {
     verdict: Verdict,
     /// Additional note while approvals are missing.
     note: Option<String>,
@@ -92,19 +92,14 @@ impl Approvals {
     }
 }
 
-/// Returns the approvers, if all required approvals are given; the requester has no access before. `needed`
-/// is whether a template or access policy requires approvals.
+/// Returns the approvers of a request that requires approvals, if all are given; the requester has no access before.
 ///
 /// # Errors
 /// The state that the request is in instead.
-pub(crate) fn settled<G, O, S>(
-    needed: bool,
+pub(crate) fn settled<S, Q>(
     approvals: Option<&Approvals>,
     facts: &mut Vec<Fact>,
-) -> Result<Vec<Approved>, State<G, O, S>> {
-    if !needed {
-        return Ok(Vec::new());
-    }
+) -> Result<Vec<Approved>, Stop<S, Q>> {
     let Some(approvals) = approvals else {
         let message = "its approvers are unknown: spec.accessConfig.approval of its template, or \
                        then.approval of an access policy, is invalid; have its owners correct it";
@@ -135,7 +130,7 @@ pub(crate) fn settled<G, O, S>(
             };
             facts.push(Fact::fails(conditions::APPROVED, DENIED, message.clone()));
             let failure = Failure::invalid(DENIED, message);
-            Err(State::Refused(Phase::Denied, failure))
+            Err(Stop::Refuse(Phase::Denied, failure))
         }
         Verdict::TimedOut { missing } => {
             let message = format!(
@@ -146,7 +141,7 @@ pub(crate) fn settled<G, O, S>(
             let end = End::approval_timed_out(message.clone());
             let reason = end.reason.into();
             facts.push(Fact::fails(conditions::APPROVED, reason, message));
-            Err(State::Ending(end, None))
+            Err(Stop::End(end))
         }
     }
 }
@@ -221,7 +216,23 @@ pub(crate) fn fact(by: &[Approved]) -> Fact {
     Fact::holds(conditions::APPROVED, message)
 }
 
-fn waits<G, O, S>(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> State<G, O, S> {
+fn waits<S, Q>(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> Stop<S, Q> {
     facts.push(Fact::fails(conditions::APPROVED, reason, message.clone()));
-    State::Waiting(Failure::invalid(reason, message))
+    Stop::Wait(Failure::invalid(reason, message))
+}
+
+/// Returns the approvals in the status of an object: those that approvers were asked for. `asked` is what the assessment
+/// requires, `said` is the content of the status so far, and `failure` is the reason why the plan was not completed. Before
+/// the record that asks approvers is stored, the status keeps its content, so that the record is not left out.
+pub(crate) fn shown<G, O, S>(
+    state: &State<G, O, S>,
+    asked: Option<&ApprovalStatus>,
+    failure: Option<&Failure>,
+    said: Option<&ApprovalStatus>,
+) -> Option<ApprovalStatus> {
+    let is_asked = match state {
+        State::Waiting(waits) => waits.reason == WAITING && failure == Some(waits),
+        _ => false,
+    };
+    asked.filter(|_| is_asked).or(said).cloned()
 }

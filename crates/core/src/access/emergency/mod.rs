@@ -28,7 +28,7 @@ use crate::lifecycle::window::after;
 pub use super::emergency_rule::may;
 pub use super::grant::Emergency;
 pub use count::unreviewed;
-pub(super) use stage::{confirmed, fact, settled};
+pub(super) use stage::fact;
 
 const PURPOSE: Purpose = Purpose::Emergency;
 

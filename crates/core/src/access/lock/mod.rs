@@ -18,7 +18,7 @@ use super::grant::Grant;
 use super::request::Request;
 use crate::controller::Failure;
 use crate::lifecycle::seal::Keys;
-use crate::lifecycle::{End, State};
+use crate::lifecycle::{End, Stop};
 
 /// The reason of access that a lock ended or refused.
 pub const LOCKED: &str = "Locked";
@@ -281,14 +281,14 @@ pub enum NotAdmitted {
 }
 
 /// A request that a lock refuses stays refused; with an unreadable lock, the request waits.
-impl<G, O, S> From<NotAdmitted> for State<G, O, S> {
+impl<S, Q> From<NotAdmitted> for Stop<S, Q> {
     fn from(not: NotAdmitted) -> Self {
         match not {
             NotAdmitted::Locked(lock) => {
                 let Denial { reason, message } = lock.denial();
-                Self::Refused(Phase::Denied, Failure::invalid(reason, message))
+                Self::Refuse(Phase::Denied, Failure::invalid(reason, message))
             }
-            NotAdmitted::Unreadable(failure) => Self::Waiting(failure),
+            NotAdmitted::Unreadable(failure) => Self::Wait(failure),
         }
     }
 }

@@ -11,13 +11,13 @@
 use jiff::{SignedDuration, Timestamp};
 use oz_api::{EndReason, Phase, conditions};
 
-use super::super::kind::{FactsOf, Kind, State};
+use super::super::kind::{FactsOf, Kind};
 use super::super::request::StoredRequest;
 use super::super::status::Fact;
 use super::Ticket;
 use crate::controller::{Failure, Plan, Step};
-use crate::lifecycle::End;
 use crate::lifecycle::window::{after, has_come};
+use crate::lifecycle::{End, Stop};
 use crate::tickets::{Answer, Ask, CheckTerms, FailurePolicy, Said, Tickets};
 
 /// The reason of a request while its change ticket is checked.
@@ -46,21 +46,17 @@ pub(in crate::access) enum Fresh {
     Now,
 }
 
-/// Returns the change ticket of a request, when all its checks accept it.
+/// Returns the change ticket of an object that was created at `created`, when all its checks accept it.
 ///
 /// # Errors
 /// The state that the request is in instead.
-pub(in crate::access) fn settled(
-    now: Timestamp,
-    request: &StoredRequest<'_>,
-    ticket: Option<Ticket>,
+pub(in crate::access) fn settled<S, Q>(
+    (now, created): (Timestamp, Timestamp),
+    mut ticket: Ticket,
     known: &Tickets,
     fresh: Fresh,
     facts: &mut Vec<Fact>,
-) -> Result<Option<Ticket>, State> {
-    let Some(mut ticket) = ticket else {
-        return Ok(None);
-    };
+) -> Result<Ticket, Stop<S, Q>> {
     let mut waits = None;
     for check in &ticket.checks {
         let Some(terms) = known.terms(check) else {
@@ -74,7 +70,7 @@ pub(in crate::access) fn settled(
             continue;
         };
         let said = known.said.get(check);
-        let said = said.filter(|said| counts(now, request, said, terms, fresh));
+        let said = said.filter(|said| counts((now, created), said, terms, fresh));
         match said.map(|said| &said.answer) {
             Some(Answer::Accepted) => {}
             // One negative response is sufficient, also while other servers have not responded yet.
@@ -98,21 +94,15 @@ pub(in crate::access) fn settled(
     if let Some((reason, message)) = waits {
         let failed = Fact::fails(conditions::TICKET_ACCEPTED, reason, message.clone());
         facts.push(failed);
-        return Err(State::Waiting(Failure::invalid(reason, message)));
+        return Err(Stop::Wait(Failure::invalid(reason, message)));
     }
     if fresh == Fresh::Now {
         facts.push(fact(&ticket));
     }
-    Ok(Some(ticket))
+    Ok(ticket)
 }
 
-/// Checks whether a request waits for the response of a ticket check.
-pub(in crate::access) fn is_waited_for(state: &State) -> bool {
-    let reasons = [WAITING, AWAY, UNKNOWN];
-    matches!(state, State::Waiting(failure) if reasons.contains(&failure.reason))
-}
-
-fn refused(ticket: &Ticket, check: &str, why: &str, facts: &mut Vec<Fact>) -> State {
+fn refused<S, Q>(ticket: &Ticket, check: &str, why: &str, facts: &mut Vec<Fact>) -> Stop<S, Q> {
     let message = format!(
         "check {check} does not accept ticket {}: {why}; name another in spec.ticket, or have this \
          ticket opened and create the request again",
@@ -120,20 +110,19 @@ fn refused(ticket: &Ticket, check: &str, why: &str, facts: &mut Vec<Fact>) -> St
     );
     let failed = Fact::fails(conditions::TICKET_ACCEPTED, REFUSED, message.clone());
     facts.push(failed);
-    State::Refused(Phase::Denied, Failure::invalid(REFUSED, message))
+    Stop::Refuse(Phase::Denied, Failure::invalid(REFUSED, message))
 }
 
-/// Checks whether a response is valid for the request.
+/// Checks whether a response is valid for an object that was created at `created`.
 fn counts(
-    now: Timestamp,
-    request: &StoredRequest<'_>,
+    (now, created): (Timestamp, Timestamp),
     said: &Said,
     terms: CheckTerms,
     fresh: Fresh,
 ) -> bool {
     let good_for = terms.interval + terms.timeout;
     let recent = fresh == Fresh::SinceCreated || !has_come(now, after(said.asked_at, good_for));
-    has_come(said.asked_at, request.created()) && recent
+    has_come(said.asked_at, created) && recent
 }
 
 /// Returns the condition that a change ticket was accepted, or that no server responded and the check
@@ -229,7 +218,7 @@ pub(in crate::access) fn wait<K: Kind>(
             return true;
         };
         let away = matches!(said.answer, Answer::Away(_));
-        !counts(now, request, said, terms, Fresh::Now)
+        !counts((now, request.created()), said, terms, Fresh::Now)
             || away && has_come(now, after(said.asked_at, AGAIN))
     };
     let due = ticket.checks.iter().filter(due);

@@ -74,6 +74,26 @@ fn approved<K: InMemory>(world: &World<K>) -> String {
 }
 
 #[test]
+fn approvers_are_asked_after_a_pass_that_could_not_ask_them() {
+    let obstacles: [(&str, fn(&mut World<TransientRoleBinding>, bool)); 2] = [
+        ("lock unreadable", |world, holds| {
+            world.locks.unreadable = usize::from(holds);
+        }),
+        ("records fail", |world, holds| world.records_fail = holds),
+    ];
+    for (name, obstruct) in obstacles {
+        let mut world = waiting(&["carol"]);
+        obstruct(&mut world, true);
+        let status = world.settle(timestamp(1));
+        assert_eq!(status.approval, None, "{name}");
+        assert!(world.actions().is_empty(), "{name}");
+        obstruct(&mut world, false);
+        assert!(world.settle(timestamp(2)).approval.is_some(), "{name}");
+        assert_eq!(world.actions(), ["ApprovalRequested"], "{name}");
+    }
+}
+
+#[test]
 fn binding_waits_without_write_and_its_duration_starts_at_approval() {
     let mut world = waiting(&["carol"]);
     let status = world.settle(timestamp(1));

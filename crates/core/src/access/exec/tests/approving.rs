@@ -184,6 +184,27 @@ fn pending_request_is_recorded_once_and_again_after_change() {
 }
 
 #[test]
+fn approvers_are_asked_after_a_pass_that_could_not_ask_them() {
+    let obstacles: [(&str, fn(&mut World, bool)); 2] = [
+        ("lock unreadable", |world, holds| {
+            world.locks.unreadable = usize::from(holds);
+        }),
+        ("records fail", |world, holds| world.records_fail = holds),
+    ];
+    for (name, obstruct) in obstacles {
+        let mut world = world();
+        obstruct(&mut world, true);
+        let status = world.settle(timestamp(1));
+        assert_eq!((status.approval, actions(&world)), (None, vec![]), "{name}");
+        obstruct(&mut world, false);
+        let status = world.settle(timestamp(2));
+        let asked = status.approval.map(|asked| asked.digest);
+        assert_eq!(asked, Some(digest(&world)), "{name}");
+        assert_eq!(actions(&world), [Action::ApprovalRequested], "{name}");
+    }
+}
+
+#[test]
 fn an_approval_given_in_time_is_good_as_long_as_a_request_waits_otherwise() {
     let mut world = world();
     let ready = std::mem::replace(&mut world.workload, Ok(workload(&[])));

@@ -1,0 +1,261 @@
+//! A run that has not begun, as the rules read it.
+
+use std::convert::Infallible;
+
+use jiff::{SignedDuration, Timestamp};
+use oz_api::harness::{HarnessRun, HarnessTemplateSpec, RunMode, TemplateKind};
+use oz_api::{Phase, Requester};
+use oz_core::access::approval::Approvals;
+use oz_core::access::denial::Denial;
+use oz_core::access::fact::Fact;
+use oz_core::access::lock::Access;
+use oz_core::access::policy::Judgement;
+use oz_core::access::rules::{Known, Passed, Proposal};
+use oz_core::access::stamp::{self, Stamp, StampError};
+use oz_core::controller::Failure;
+use oz_core::lifecycle;
+use oz_core::lifecycle::window::{after, has_come};
+use oz_core::tickets::Tickets;
+use oz_core::validate::Violation;
+
+use super::Runs;
+use super::facts::{Facts, Question};
+use super::spec::{access, spec_digest};
+use crate::objects::KIND;
+use crate::policy::Matching;
+use crate::stored::StoredObject;
+use crate::template::{self, Resolved, Unresolved};
+use crate::{admission, pod, requires};
+
+/// Time for which a run waits for a template that does not exist yet.
+const TEMPLATE_WAIT: SignedDuration = SignedDuration::from_secs(60);
+
+/// The reason why a rule does not hold for a run.
+pub(super) type Stop = lifecycle::Stop<Infallible, Question>;
+
+/// A run that has not begun.
+pub(super) struct RunProposal<'a> {
+    pub(super) now: Timestamp,
+    pub(super) run: &'a StoredObject<'a, HarnessRun>,
+    pub(super) facts: &'a Facts,
+    pub(super) stamp: Result<Stamp, StampError>,
+    pub(super) template: Result<Template<'a>, Stop>,
+    pub(super) policies: Matching<'a>,
+    /// No run names a change ticket.
+    tickets: Tickets,
+}
+
+/// A template that exists, and what it gives to the run.
+pub(super) struct Template<'a> {
+    pub(super) kind: TemplateKind,
+    pub(super) spec: &'a HarnessTemplateSpec,
+    pub(super) resolved: Resolved,
+}
+
+impl<'a> RunProposal<'a> {
+    pub(super) fn new(
+        runs: &Runs,
+        now: Timestamp,
+        run: &'a StoredObject<'a, HarnessRun>,
+        facts: &'a Facts,
+    ) -> Self {
+        let template = chosen(now, run, facts).and_then(|(kind, spec)| {
+            let resolved = resolved(now, run, facts, spec)?;
+            Ok(Template {
+                kind,
+                spec,
+                resolved,
+            })
+        });
+        Self {
+            now,
+            run,
+            facts,
+            stamp: stamp::open(&runs.keys, KIND, &run.metadata, &spec_digest(run)),
+            template,
+            policies: Matching::from_policies(
+                facts.policies.iter().map(AsRef::as_ref),
+                &run.spec.template_ref.name,
+            ),
+            tickets: Tickets::default(),
+        }
+    }
+}
+
+impl Proposal for RunProposal<'_> {
+    type Question = Question;
+    type Special = Infallible;
+
+    fn ask_same_stamp() -> Question {
+        Question::SameStamp
+    }
+
+    fn known(&self) -> Known<'_> {
+        Known {
+            now: self.now,
+            created: self.run.identity.created,
+            locks: &self.facts.locks,
+            tickets: &self.tickets,
+            same_stamp: self.facts.same_stamp.as_ref(),
+            unreviewed: None,
+        }
+    }
+
+    fn stamp(&self) -> Result<&Stamp, &StampError> {
+        self.stamp.as_ref()
+    }
+
+    fn access<'a>(&'a self, requester: &'a Requester) -> Access<'a> {
+        access(requester, self.run)
+    }
+
+    fn spec(&self, _: &mut Vec<Fact>) -> Result<(), Stop> {
+        valid(&admission::run(self.run))?;
+        if self.run.spec.mode == RunMode::Interactive {
+            let message = "interactive runs are not served yet: submit it without mode Interactive";
+            return Err(refused("InteractiveNotServed", message));
+        }
+        Ok(())
+    }
+
+    fn template(&self) -> Option<Result<(), Stop>> {
+        Some(self.template.as_ref().map(drop).map_err(Stop::clone))
+    }
+
+    /// Checks whether the broker policies grant what the template requires.
+    fn permits(&self, _: &Requester) -> Result<(), Denial> {
+        let missing = |_| Denial::new("TemplateNotFound", "its template does not exist".to_owned());
+        let template = self.template.as_ref().map_err(missing)?;
+        let (name, namespace) = (
+            &self.run.spec.template_ref.name,
+            self.run.namespace.as_str(),
+        );
+        requires::admitted(
+            name,
+            namespace,
+            &template.resolved,
+            &self.policies,
+            self.now,
+        )
+        .map_err(|lacking| Denial::new("PolicyMissing", lacking.to_string()))
+    }
+
+    fn judged(&self, _: Option<&Judgement>) -> Result<(), Denial> {
+        Ok(())
+    }
+
+    fn template_terms(&self, _: &mut Vec<Fact>) -> Result<(), Stop> {
+        let template = &self.template.as_ref().map_err(Stop::clone)?.resolved;
+        let workspace = self.facts.workspace.as_deref();
+        valid(&admission::run_of_template(
+            self.run,
+            template,
+            &self.policies,
+            workspace,
+        ))?;
+        let overlaid = pod::violations(template);
+        if !overlaid.is_empty() {
+            return Err(refused("TemplateInvalid", Violation::list(&overlaid)));
+        }
+        Ok(())
+    }
+
+    /// Checks whether the limits of the broker policies allow one more run.
+    fn capacity(&self, _: &Requester) -> Result<(), Stop> {
+        let Some(most) = self.policies.concurrent_runs() else {
+            return Ok(());
+        };
+        if usize::try_from(most).is_ok_and(|most| self.facts.older < most) {
+            return Ok(());
+        }
+        let message = format!(
+            "{most} runs, the maximum of a BrokerPolicy's limits.concurrentRuns, are before it; it \
+             begins when they have ended"
+        );
+        Err(Stop::Wait(Failure::invalid("TooManyRuns", message)))
+    }
+
+    fn needs_approval(&self, _: Option<&Judgement>) -> bool {
+        false
+    }
+
+    fn approvals(&self) -> Option<&Approvals> {
+        None
+    }
+
+    fn window(&self, _: &mut Passed) -> Result<(), Stop> {
+        Ok(())
+    }
+}
+
+fn refused(reason: &'static str, message: impl Into<String>) -> Stop {
+    Stop::Refuse(Phase::Failed, Failure::invalid(reason, message.into()))
+}
+
+fn valid(found: &[Violation]) -> Result<(), Stop> {
+    match found {
+        [] => Ok(()),
+        found => Err(refused("Invalid", Violation::list(found))),
+    }
+}
+
+/// Returns the template of a run; a run waits for a template that does not exist.
+fn chosen<'a>(
+    now: Timestamp,
+    run: &StoredObject<'_, HarnessRun>,
+    facts: &'a Facts,
+) -> Result<(TemplateKind, &'a HarnessTemplateSpec), Stop> {
+    let own = facts.template.as_ref().map(|template| &template.spec);
+    let cluster = facts
+        .cluster_template
+        .as_ref()
+        .map(|template| &template.spec.0);
+    template::chosen(&run.spec.template_ref, own, cluster).ok_or_else(|| {
+        let name = &run.spec.template_ref.name;
+        let message = match run.spec.template_ref.kind {
+            Some(kind) => format!("{kind} {name} does not exist"),
+            None => format!("there is no HarnessTemplate and no ClusterHarnessTemplate {name}"),
+        };
+        not_there_yet(now, run, "TemplateNotFound", message)
+    })
+}
+
+fn resolved(
+    now: Timestamp,
+    run: &StoredObject<'_, HarnessRun>,
+    facts: &Facts,
+    spec: &HarnessTemplateSpec,
+) -> Result<Resolved, Stop> {
+    let base = facts.base.as_ref().map(|base| &base.spec.0);
+    let template = template::resolve(spec, base).map_err(|error| match error {
+        Unresolved::NoBase(_) => not_there_yet(now, run, "TemplateNotFound", error.to_string()),
+        error => refused("TemplateInvalid", error.to_string()),
+    })?;
+    template
+        .for_run(&run.spec)
+        .map_err(|found| refused("Invalid", Violation::list(&found)))
+}
+
+/// Returns the state of a run without its template, which a user may create soon after the run.
+fn not_there_yet(
+    now: Timestamp,
+    run: &StoredObject<'_, HarnessRun>,
+    reason: &'static str,
+    message: String,
+) -> Stop {
+    match has_come(now, waits_until(run)) {
+        true => refused(
+            reason,
+            format!("{message}; create it and submit the run again"),
+        ),
+        false => {
+            let message = format!("{message}; the run waits a minute for it");
+            Stop::Wait(Failure::invalid(reason, message))
+        }
+    }
+}
+
+/// Returns the instant until which a run waits for its template.
+pub(super) fn waits_until(run: &StoredObject<'_, HarnessRun>) -> Timestamp {
+    after(run.identity.created, TEMPLATE_WAIT)
+}

@@ -1,0 +1,52 @@
+//! What the spec and the status of a run say, without any other object.
+
+use oz_api::harness::{HarnessRun, RunPhase};
+use oz_api::{AccessLock, Requester, encode};
+use oz_core::access::lock::{self, Access};
+use oz_core::access::stamp;
+use oz_core::lifecycle::seal::Keys;
+
+use crate::objects::KIND;
+use crate::pod::Prompt;
+
+/// Returns the access of a run, as locks select it.
+pub(super) fn access<'a>(submitter: &'a Requester, run: &'a HarnessRun) -> Access<'a> {
+    let namespace = run.metadata.namespace.as_deref();
+    Access::run(submitter, namespace, &run.spec.template_ref.name)
+}
+
+/// Checks whether a change of this lock affects a run. A run with an unknown submitter is affected.
+#[must_use]
+pub fn is_concerned_by(run: &HarnessRun, lock: &AccessLock, keys: &Keys) -> bool {
+    if is_over(run) {
+        return false;
+    }
+    let submitter = stamp::verify(keys, KIND, &run.metadata, &spec_digest(run));
+    submitter.map_or(true, |submitter| {
+        lock::is_about(lock, &access(&submitter, run))
+    })
+}
+
+/// Returns the digest of all fields that define what the run requests.
+#[must_use]
+pub fn spec_digest(run: &HarnessRun) -> String {
+    encode::digest(&run.spec)
+}
+
+/// Checks whether a run has ended, by its status.
+#[must_use]
+pub fn is_over(run: &HarnessRun) -> bool {
+    let phase = run.status.as_ref().and_then(|status| status.phase);
+    phase.is_some_and(RunPhase::is_terminal)
+}
+
+pub(super) fn prompt(run: &HarnessRun) -> Prompt<'_> {
+    let source = run.spec.prompt_from.as_ref();
+    let config = source.and_then(|source| source.config_map_key_ref.as_ref());
+    let secret = source.and_then(|source| source.secret_key_ref.as_ref());
+    match (config, secret) {
+        (Some(reference), _) => Prompt::ConfigMap(reference),
+        (None, Some(reference)) => Prompt::Secret(reference),
+        (None, None) => Prompt::Inline,
+    }
+}

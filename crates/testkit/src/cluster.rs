@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use crate::access::{Access, Current};
 use crate::audit::AuditLog;
 use crate::compile::say;
-use crate::components::FORWARDS_UIDS;
 use crate::files::write_private;
 use crate::image::Image;
 use crate::kubeconfig::file_name;
@@ -293,16 +292,6 @@ impl Cluster {
     #[must_use]
     pub fn version(&self) -> &str {
         &self.facts.version
-    }
-
-    /// Checks whether the API server passes the UID of a user on to the servers behind it, as Kubernetes does from
-    /// 1.33 on, see docs/reference/kubernetes.md.
-    ///
-    /// # Errors
-    ///
-    /// Fails when the version is not a version of Kubernetes.
-    pub fn forwards_uids(&self) -> Result<bool> {
-        Ok(crate::kubernetes::minor(self.version())? >= FORWARDS_UIDS)
     }
 
     /// Returns the certificates (PEM) of the API server's authority.

@@ -21,7 +21,8 @@ use crate::permissions::Recorder;
 use crate::process::Process;
 use crate::start::{Processes, Started, start_processes};
 use crate::state::{StateDirectory, owner};
-use crate::tools::{Tool, Tools};
+use crate::tool::Tool;
+use crate::tools::Tools;
 use crate::wait::eventually;
 
 /// The users who have a kubeconfig from the start, and their groups: an administrator, two

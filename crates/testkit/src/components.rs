@@ -11,7 +11,8 @@ use crate::kubeconfig::kubeconfig;
 use crate::pki::{Authority, Identity, service_account_keys};
 use crate::spawn::{Running, spawn};
 use crate::system::Signal;
-use crate::tools::{Tool, Tools};
+use crate::tool::Tool;
+use crate::tools::Tools;
 
 /// The Service range, and its first address, which is the API server's own.
 const SERVICE_RANGE: &str = "10.0.0.0/16";

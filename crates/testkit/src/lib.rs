@@ -58,6 +58,7 @@ mod start;
 mod state;
 mod subject;
 mod system;
+mod tool;
 mod tools;
 mod wait;
 
@@ -81,5 +82,6 @@ pub use scale::{LONG, is_long, scaled};
 pub use spawn::{Running, spawn_dependent};
 pub use state::{owner, stop};
 pub use system::leave_the_terminal;
-pub use tools::{Tool, Tools};
+pub use tool::Tool;
+pub use tools::Tools;
 pub use wait::{CONDITION_TIMEOUT, eventually};

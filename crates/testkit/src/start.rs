@@ -19,7 +19,8 @@ use crate::kubeconfig::kubeconfig;
 use crate::node::{NAME, Namespaces, Node, import_first};
 use crate::pki::Authority;
 use crate::system::Signal;
-use crate::tools::{Tool, Tools};
+use crate::tool::Tool;
+use crate::tools::Tools;
 use crate::wait::eventually;
 
 /// Starting takes seconds; a machine that compiles at the same time is slower.

@@ -25,7 +25,7 @@ impl Kubernetes {
     /// All versions.
     pub const ALL: [Self; 3] = [Self::Oldest, Self::Usual, Self::Newest];
 
-    /// Returns the version that [`VARIABLE`] names, or [`Kubernetes::Usual`] if it is unset or empty.
+    /// Returns the version that the variable `OZ_KUBERNETES` names, or [`Kubernetes::Usual`] if it is unset or empty.
     ///
     /// # Errors
     ///

@@ -136,8 +136,9 @@ fn versions_of_kubernetes_have_separate_caches_and_share_the_other_programs() ->
     ensure!(sandbox.obtain_for("", "1.30")?.wait()?.success());
 
     assert_eq!(sandbox.compiled(), 3);
-    let [oldest, usual] = &sandbox.caches()?[..] else {
-        anyhow::bail!("not two caches: {:?}", sandbox.caches()?);
+    let caches = sandbox.caches()?;
+    let [oldest, usual] = caches.as_slice() else {
+        anyhow::bail!("not two caches: {caches:?}");
     };
     assert!(oldest.ends_with("k8s-1.30.14"), "{}", oldest.display());
     for (cache, has_kwok) in [(oldest, false), (usual, true)] {

@@ -27,6 +27,22 @@ test: fetch ## Run every test that needs no root (SUITE="access pod" for some su
 	@cargo build --workspace $(if $(SUITE),$(PROGRAMS) $(SUITE:%=--test %),--bins --tests --examples)
 	@cargo xtask test $(SUITE:%=--suite %) $(if $(FILTER),--filter '$(FILTER)') $(if $(PROFILE),--profile) $(if $(STRESS),--stress)
 
+# The oldest and the newest supported Kubernetes, of which hack/tools has a folder, the suites that depend most on the
+# API server, and the tests of streams on a node.
+VERSIONS := 1.30 1.37
+VERSIONED := access pod connect transient gate chart hostile
+STREAMS := exec:: streams:: gate
+versions: fetch ## Run the suites that depend on the API server on the oldest and the newest Kubernetes, with the minutes (root)
+	@cargo build --workspace $(PROGRAMS) $(VERSIONED:%=--test %) --test node
+	@status=0; run() { \
+		local name="Kubernetes $$OZ_KUBERNETES, $$1" began=$$SECONDS result=passed; shift; \
+		cargo xtask test "$$@" || { result=FAILED; status=1; }; \
+		echo "=== $$name: $$result after $$(((SECONDS - began) / 60)) minutes"; }; \
+	for OZ_KUBERNETES in $(VERSIONS); do \
+		export OZ_KUBERNETES; run suites $(VERSIONED:%=--suite %); done; \
+	run 'streams of a node' --suite node $(STREAMS:%=--filter %); \
+	exit $$status
+
 test-all: ## Run what CI runs: every tier, those on a real node as well (root)
 	@bash .ci/run
 
@@ -121,4 +137,4 @@ guides: ## Follow the guides, command by command, on a real node (root)
 e2e-chart: image ## Install the chart with the image for use, not the one for tests, on a real node (root)
 	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-[0-9]*64.oci.tar)" $(NODE_TEST) --filter the_chart
 
-.PHONY: help demo fetch test test-all test-long format check deny fuzz generate bench soak cluster image e2e-node guides e2e-chart
+.PHONY: help demo fetch test versions test-all test-long format check deny fuzz generate bench soak cluster image e2e-node guides e2e-chart

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::composite::CompositeControllerStatus;
 use crate::kind::{Family, Kind, Role};
 use crate::names;
-use crate::schema::{DURATION, DURATION_MESSAGE};
+use crate::schema::{DURATION, DURATION_MESSAGE, without_format};
 
 /// Group and version as a manifest has them.
 const API_VERSION: &str = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?$";
@@ -257,13 +257,13 @@ pub struct Limits {
     pub evaluation: String,
     /// Maximum number of children of a parent, from 1 to 1000. A result with more is rejected.
     #[serde(default = "default_children")]
-    #[schemars(range(min = 1, max = 1_000))]
+    #[schemars(range(min = 1, max = 1_000), transform = without_format)]
     pub children: u32,
     /// Maximum number of children, of all parents, that a changed Rego policy may delete. A Rego policy
     /// that would delete more waits until the annotation oz.wizardofoz.co/accept-deletions contains its
     /// digest.
     #[serde(default = "default_deletions")]
-    #[schemars(range(min = 0, max = 100_000))]
+    #[schemars(range(min = 0, max = 100_000), transform = without_format)]
     pub deletions: u32,
 }
 

@@ -54,6 +54,12 @@ pub(crate) fn optional_timestamp(generator: &mut SchemaGenerator) -> Schema {
     timestamp(generator)
 }
 
+/// Removes the format of an integer: API servers know no unsigned ones, and warn about them since 1.37. The limits of
+/// the field say more.
+pub(crate) fn without_format(schema: &mut Schema) {
+    schema.remove("format");
+}
+
 /// Returns the schema of a Kubernetes quantity: an integer, or a string such as `500m` or `2Gi`.
 pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

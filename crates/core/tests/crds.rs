@@ -200,6 +200,39 @@ fn no_field_stores_null_but_a_value_in_a_patch() {
     }
 }
 
+/// Calls `visit` for each schema in `value`.
+fn each_schema(value: &Value, visit: &mut impl FnMut(&Value)) {
+    visit(value);
+    match value {
+        Value::Object(fields) => fields.values().for_each(|field| each_schema(field, visit)),
+        Value::Array(items) => items.iter().for_each(|item| each_schema(item, visit)),
+        _ => {}
+    }
+}
+
+/// Since 1.37, an API server warns about each other format.
+#[test]
+fn every_format_is_known_to_api_servers() {
+    let known = [
+        ("integer", "int32"),
+        ("integer", "int64"),
+        ("string", "date-time"),
+    ];
+    let mut formats = 0;
+    for crd in kinds::all().iter().filter_map(kinds::Entry::definition) {
+        let name = &crd.spec.names.kind;
+        let versions = serde_json::to_value(&crd.spec.versions).unwrap();
+        each_schema(&versions, &mut |schema| {
+            // A field of this name has a schema, not a text.
+            if let (Some(of), Some(format)) = (schema["type"].as_str(), schema["format"].as_str()) {
+                assert!(known.contains(&(of, format)), "{name}: {of} {format}");
+                formats += 1;
+            }
+        });
+    }
+    assert!(formats > 100, "{formats}");
+}
+
 /// The directories of the definitions: those of the chart, and the published ones.
 const DEFINITIONS: [&str; 4] = [
     "charts/oz/files/crds",

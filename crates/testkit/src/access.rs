@@ -17,14 +17,24 @@ pub(crate) enum Access {
     Impersonation(Box<Kubeconfig>, String),
 }
 
+/// The cluster of the user's kubeconfig.
+pub(crate) struct Current {
+    pub(crate) access: Access,
+    pub(crate) server_url: String,
+    /// The name of the context.
+    pub(crate) context: String,
+    /// The version that the API server reports.
+    pub(crate) version: String,
+}
+
 impl Access {
     /// Opens the authority that a running cluster left in `pki`.
     pub(crate) fn attach(pki: &Path) -> Result<Self> {
         Ok(Self::Certificates(Box::new(Authority::open(pki)?)))
     }
 
-    /// Returns the user's kubeconfig, the server's URL and the context's name.
-    pub(crate) async fn current() -> Result<(Self, String, String)> {
+    /// Returns the cluster that the user's kubeconfig names.
+    pub(crate) async fn current() -> Result<Current> {
         let kubeconfig = Kubeconfig::read().context("failed to read the current kubeconfig")?;
         let context = kubeconfig
             .current_context
@@ -34,15 +44,23 @@ impl Access {
             kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default())
                 .await
                 .with_context(|| format!("failed to load context {context}"))?;
-        let roots = config.root_cert.unwrap_or_default();
-        let authority = roots.iter().map(|der| pem("CERTIFICATE", der)).collect();
+        let roots = config.root_cert.iter().flatten();
+        let authority = roots.map(|der| pem("CERTIFICATE", der)).collect();
         let access = Self::Impersonation(Box::new(kubeconfig), authority);
         let server_url = config
             .cluster_url
             .to_string()
             .trim_end_matches('/')
             .to_owned();
-        Ok((access, server_url, context))
+        let version = connect(config)?.apiserver_version().await;
+        let version =
+            version.with_context(|| format!("failed to ask {server_url} for its version"))?;
+        Ok(Current {
+            access,
+            server_url,
+            context,
+            version: version.git_version,
+        })
     }
 
     /// Returns the certificates (PEM) of the API server's authority.
@@ -103,12 +121,16 @@ fn impersonating(current: &Kubeconfig, user: &str, groups: &[&str]) -> Result<Ve
 
 /// Returns a client for the kubeconfig at `path`.
 pub(crate) async fn client(path: &Path) -> Result<kube::Client> {
-    // A second call finds a provider installed already, which is sufficient.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let kubeconfig = Kubeconfig::read_from(path)?;
     let options = KubeConfigOptions::default();
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     // kube answers 429, 503 and 504 with up to 15 retries, which would hide them from a test.
     config.default_retry = false;
+    connect(config)
+}
+
+fn connect(config: kube::Config) -> Result<kube::Client> {
+    // A second call finds a provider installed already, which is sufficient.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     Ok(kube::Client::try_from(config)?)
 }

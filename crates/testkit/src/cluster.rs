@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use crate::access::Access;
+use crate::access::{Access, Current};
 use crate::audit::AuditLog;
 use crate::compile::say;
 use crate::files::write_private;
@@ -21,7 +21,8 @@ use crate::permissions::Recorder;
 use crate::process::Process;
 use crate::start::{Processes, Started, start_processes};
 use crate::state::{StateDirectory, owner};
-use crate::tools::{Tool, Tools};
+use crate::tool::Tool;
+use crate::tools::Tools;
 use crate::wait::eventually;
 
 /// The users who have a kubeconfig from the start, and their groups: an administrator, two
@@ -41,6 +42,8 @@ pub struct ClusterOptions {
     pub directory: Option<PathBuf>,
     /// Additional flags for kube-apiserver after the testkit's own, each as `--name=value`.
     pub api_server_flags: Vec<String>,
+    /// The minor version that kube-apiserver emulates, such as 32, instead of its own.
+    pub emulated_minor: Option<u32>,
     /// The kind of node that pods run on.
     pub node: Node,
 }
@@ -74,6 +77,8 @@ struct Facts {
     kubectl: PathBuf,
     components: BTreeMap<String, u32>,
     started: Timestamp,
+    /// The version that the API server reports, such as `v1.35.4`.
+    version: String,
 }
 
 /// The owned resources of a cluster. Dropped from top to bottom: the processes end before their
@@ -129,6 +134,7 @@ impl Cluster {
                 kubectl: tools.path(Tool::Kubectl)?.to_owned(),
                 components: processes.describe(),
                 started: Timestamp::now(),
+                version,
             },
             access: Access::Certificates(Box::new(authority)),
             owned: Mutex::new(Some(Owned {
@@ -145,7 +151,8 @@ impl Cluster {
             &serde_json::to_vec(&cluster.facts)?,
         )?;
         say(&format!(
-            "Kubernetes {version} at {} started in {:.1} s ({})",
+            "Kubernetes {} at {} started in {:.1} s ({})",
+            cluster.version(),
             cluster.server_url(),
             began.elapsed().as_secs_f64(),
             cluster.directory.display(),
@@ -188,7 +195,12 @@ impl Cluster {
     /// Fails when there is no kubeconfig or it names no cluster.
     pub async fn connect_current() -> Result<Self> {
         let directory = StateDirectory::temporary()?;
-        let (access, server_url, context) = Access::current().await?;
+        let Current {
+            access,
+            server_url,
+            context,
+            version,
+        } = Access::current().await?;
         say(&format!(
             "CLUSTER=current: using context {context}, {server_url}"
         ));
@@ -200,6 +212,7 @@ impl Cluster {
                 kubectl: "kubectl".into(),
                 components: BTreeMap::new(),
                 started: Timestamp::now(),
+                version,
             },
             directory: directory.path().to_owned(),
             access,
@@ -274,6 +287,12 @@ impl Cluster {
     #[must_use]
     pub fn server_url(&self) -> &str {
         &self.facts.server_url
+    }
+
+    /// Returns the version that the API server reports, such as `v1.35.4`.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.facts.version
     }
 
     /// Returns the certificates (PEM) of the API server's authority.

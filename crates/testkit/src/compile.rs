@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::spawn::{Running, spawn};
 use crate::system::Signal;
-use crate::tools::Tool;
+use crate::tool::Tool;
 
 /// The prefix of the directories of compilations; a remaining one was interrupted.
 pub(crate) const SCRATCH: &str = "compiling-";

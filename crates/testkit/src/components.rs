@@ -11,12 +11,15 @@ use crate::kubeconfig::kubeconfig;
 use crate::pki::{Authority, Identity, service_account_keys};
 use crate::spawn::{Running, spawn};
 use crate::system::Signal;
-use crate::tools::{Tool, Tools};
+use crate::tool::Tool;
+use crate::tools::Tools;
 
 /// The Service range, and its first address, which is the API server's own.
 const SERVICE_RANGE: &str = "10.0.0.0/16";
 const SERVICE_ADDRESS: &str = "10.0.0.1";
 const LOOPBACK: &str = "127.0.0.1";
+/// The first minor version whose API server passes the UID of a user on.
+pub(crate) const FORWARDS_UIDS: u32 = 33;
 /// The name in the certificate with which the API server passes requests on.
 const FRONT_PROXY: &str = "front-proxy-client";
 
@@ -164,7 +167,8 @@ impl Layout {
         ])
     }
 
-    pub(crate) fn api_server_flags(&self, extra: &[String]) -> Vec<String> {
+    /// Returns the flags of an API server of this minor version, with `extra` after them.
+    pub(crate) fn api_server_flags(&self, minor: u32, extra: &[String]) -> Vec<String> {
         let pki = |name: &str| self.path(&format!("pki/{name}"));
         let mut flags = flags([
             ("etcd-servers", format!("http://{LOOPBACK}:{}", self.etcd)),
@@ -200,7 +204,6 @@ impl Layout {
             ("requestheader-client-ca-file", pki("front-proxy/ca.crt")),
             ("requestheader-allowed-names", FRONT_PROXY.into()),
             ("requestheader-username-headers", "X-Remote-User".into()),
-            ("requestheader-uid-headers", "X-Remote-Uid".into()),
             ("requestheader-group-headers", "X-Remote-Group".into()),
             (
                 "requestheader-extra-headers-prefix",
@@ -222,6 +225,10 @@ impl Layout {
             // In megabytes: a log that is rotated in the middle of a test loses counts.
             ("audit-log-maxsize", "100000".into()),
         ]);
+        // 1.30 and 1.31 do not know the flag, and 1.32 refuses it.
+        if minor >= FORWARDS_UIDS {
+            flags.push("--requestheader-uid-headers=X-Remote-Uid".to_owned());
+        }
         flags.extend_from_slice(extra);
         flags
     }
@@ -407,5 +414,24 @@ impl Component {
             .unwrap_or_default()
             .join("\n");
         bail!("{} ended with {status}:\n{tail}", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flag_of_uid_headers_is_set_from_1_33_on() {
+        let address = Ipv4Addr::LOCALHOST;
+        let layout = Layout::choose(Path::new("/state"), address, address).unwrap();
+        for (minor, expected) in [(30, 0), (32, 0), (33, 1), (37, 1)] {
+            let flags = layout.api_server_flags(minor, &["--extra=1".to_owned()]);
+            let uids = flags
+                .iter()
+                .filter(|flag| flag.starts_with("--requestheader-uid-headers="));
+            assert_eq!(uids.count(), expected, "{minor}");
+            assert_eq!(flags.last().map(String::as_str), Some("--extra=1"));
+        }
     }
 }

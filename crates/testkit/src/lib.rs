@@ -25,7 +25,8 @@
 //! only.
 //!
 //! `CLUSTER` chooses the cluster: unset for a new one, `current` for that of the user's kubeconfig,
-//! `up` for that of `cargo xtask cluster up`. `KUBEBUILDER_ASSETS` may name a directory with etcd and
+//! `up` for that of `cargo xtask cluster up`. `OZ_KUBERNETES` chooses the version of a new one, such as `1.30`
+//! ([`Kubernetes`]); otherwise it is [`KUBERNETES_VERSION`]. `KUBEBUILDER_ASSETS` may name a directory with etcd and
 //! the Kubernetes programs; otherwise they are compiled once and cached ([`Tools`]).
 
 mod access;
@@ -34,11 +35,14 @@ mod choose;
 mod cluster;
 mod compile;
 mod components;
+mod features;
 mod files;
 pub mod fixtures;
 mod image;
 mod kubeconfig;
+mod kubernetes;
 mod memory;
+mod modules;
 mod namespace;
 mod node;
 pub mod permissions;
@@ -54,6 +58,7 @@ mod start;
 mod state;
 mod subject;
 mod system;
+mod tool;
 mod tools;
 mod wait;
 
@@ -61,7 +66,9 @@ pub use audit::{AuditEntries, AuditEntry, AuditLog, AuditMark};
 pub use cluster::{Cluster, ClusterOptions, USERS};
 pub use files::{cache_directory, development_directory};
 pub use image::{Image, ImageArchive, compress};
+pub use kubernetes::Kubernetes;
 pub use memory::MemoryLimit;
+pub use modules::KUBERNETES_VERSION;
 pub use namespace::{TestNamespace, dump_objects, with_namespace};
 pub use node::{NAME_SERVER, Node};
 pub use ports::free_address;
@@ -75,5 +82,6 @@ pub use scale::{LONG, is_long, scaled};
 pub use spawn::{Running, spawn_dependent};
 pub use state::{owner, stop};
 pub use system::leave_the_terminal;
-pub use tools::{KUBERNETES_VERSION, Tool, Tools};
+pub use tool::Tool;
+pub use tools::Tools;
 pub use wait::{CONDITION_TIMEOUT, eventually};

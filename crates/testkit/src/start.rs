@@ -19,7 +19,8 @@ use crate::kubeconfig::kubeconfig;
 use crate::node::{NAME, Namespaces, Node, import_first};
 use crate::pki::Authority;
 use crate::system::Signal;
-use crate::tools::{Tool, Tools};
+use crate::tool::Tool;
+use crate::tools::Tools;
 use crate::wait::eventually;
 
 /// Starting takes seconds; a machine that compiles at the same time is slower.
@@ -99,10 +100,7 @@ pub(crate) async fn start_processes(
     let start = |tool, flags: Vec<String>| Component::start(tool, tools, &layout, &flags);
     processes.components = vec![
         start(Tool::Etcd, layout.etcd_flags())?,
-        start(
-            Tool::ApiServer,
-            layout.api_server_flags(&options.api_server_flags),
-        )?,
+        start(Tool::ApiServer, api_server_flags(tools, &layout, options)?)?,
     ];
     prepare_node(&mut processes, &layout).await?;
     let client = starter_client(&layout, &authority).await?;
@@ -131,6 +129,23 @@ pub(crate) async fn start_processes(
         authority,
         processes,
     })
+}
+
+/// Returns the flags of the API server: those that the version has which it emulates, or else its own version.
+fn api_server_flags(
+    tools: &Tools,
+    layout: &Layout,
+    options: &ClusterOptions,
+) -> Result<Vec<String>> {
+    let mut flags = options.api_server_flags.clone();
+    let minor = match options.emulated_minor {
+        Some(minor) => {
+            flags.push(format!("--emulated-version=1.{minor}"));
+            minor
+        }
+        None => tools.minor()?,
+    };
+    Ok(layout.api_server_flags(minor, &flags))
 }
 
 /// Prepares a real node while the API server starts: containerd and images.

@@ -1,7 +1,7 @@
 //! The cache of compiled programs, with a stand-in for `go` that writes a note at each compilation.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Result, ensure};
@@ -53,6 +53,11 @@ impl Sandbox {
     }
 
     fn obtain(&self, before: &str) -> Result<Child> {
+        self.obtain_for(before, "")
+    }
+
+    /// Does the same as [`Sandbox::obtain`], for a cluster of this version of Kubernetes.
+    fn obtain_for(&self, before: &str, kubernetes: &str) -> Result<Child> {
         let path = std::env::var("PATH")?;
         let child = Command::new(std::env::current_exe()?)
             .args(["obtain_the_tools", "--exact", "--ignored"])
@@ -60,12 +65,23 @@ impl Sandbox {
             .env("XDG_CACHE_HOME", self.path().join("cache"))
             .env("NOTES", self.path().join("notes"))
             .env("BEFORE", before)
+            .env("OZ_KUBERNETES", kubernetes)
             .env(OBTAIN, "1")
             .env_remove("KUBEBUILDER_ASSETS")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
         Ok(child)
+    }
+
+    /// Returns the caches, one for each version of Kubernetes.
+    fn caches(&self) -> Result<Vec<PathBuf>> {
+        let entries = std::fs::read_dir(self.path().join("cache/oz"))?;
+        let mut caches = entries
+            .map(|entry| Ok(entry?.path()))
+            .collect::<Result<Vec<_>>>()?;
+        caches.sort();
+        Ok(caches)
     }
 
     /// Returns the number of compilations.
@@ -102,17 +118,43 @@ fn a_compilation_that_fails_is_made_up_for_by_the_next() -> Result<()> {
 fn another_version_is_compiled_anew() -> Result<()> {
     let sandbox = Sandbox::new()?;
     ensure!(sandbox.obtain("")?.wait()?.success());
-    let versions: Vec<_> = std::fs::read_dir(sandbox.path().join("cache/oz"))?
-        .flatten()
-        .collect();
-    assert_eq!(versions.len(), 1);
+    let caches = sandbox.caches()?;
+    assert_eq!(caches.len(), 1);
 
-    std::fs::write(
-        versions[0].path().join("bin/kwok.stamp"),
-        "an older version",
-    )?;
+    std::fs::write(caches[0].join("bin/kwok.stamp"), "an older version")?;
     ensure!(sandbox.obtain("")?.wait()?.success());
 
     assert_eq!(sandbox.compiled(), 3);
+    Ok(())
+}
+
+#[test]
+fn versions_of_kubernetes_have_separate_caches_and_share_the_other_programs() -> Result<()> {
+    let sandbox = Sandbox::new()?;
+    ensure!(sandbox.obtain("")?.wait()?.success());
+
+    ensure!(sandbox.obtain_for("", "1.30")?.wait()?.success());
+
+    assert_eq!(sandbox.compiled(), 3);
+    let caches = sandbox.caches()?;
+    let [oldest, usual] = caches.as_slice() else {
+        anyhow::bail!("not two caches: {caches:?}");
+    };
+    assert!(oldest.ends_with("k8s-1.30.14"), "{}", oldest.display());
+    for (cache, has_kwok) in [(oldest, false), (usual, true)] {
+        ensure!(cache.join("bin/kube-apiserver").is_file());
+        ensure!(cache.join("bin/etcd").is_file());
+        assert_eq!(cache.join("bin/kwok").is_file(), has_kwok);
+    }
+    Ok(())
+}
+
+#[test]
+fn unknown_version_of_kubernetes_is_refused_before_anything_is_compiled() -> Result<()> {
+    let sandbox = Sandbox::new()?;
+
+    ensure!(!sandbox.obtain_for("", "1.29")?.wait()?.success());
+
+    assert_eq!(sandbox.compiled(), 0);
     Ok(())
 }

@@ -48,10 +48,7 @@ async fn the_node_is_a_kubelet_with_containerd() -> Result<()> {
         .find(|condition| condition.type_ == "Ready");
     assert_eq!(ready.map(|condition| condition.status), Some("True".into()));
     let info = status.node_info.context("no information")?;
-    assert_eq!(
-        info.kubelet_version,
-        format!("v{}", oz_testkit::KUBERNETES_VERSION)
-    );
+    assert_eq!(info.kubelet_version, cluster.version());
     assert!(info.container_runtime_version.starts_with("containerd://"));
     Ok(())
 }

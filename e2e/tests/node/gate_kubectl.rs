@@ -69,7 +69,7 @@ const ALL: [Kubectl; 4] = [
         recorded: true,
     },
     Kubectl {
-        title: "kubectl 1.35",
+        title: "kubectl of the cluster's version",
         tool: Tool::Kubectl,
         environment: &[],
         recorded: true,

@@ -168,8 +168,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Creates the job with the tests of a suite of which the names contain `filter`.
-    fn of(suite: &Suite, filter: Option<&str>) -> Self {
+    /// Creates the job with the tests of a suite of which the names contain one of `filters`, or with all.
+    fn of(suite: &Suite, filters: &[String]) -> Self {
         let threads = CLUSTER.iter().find(|(name, _)| *name == suite.target);
         Self {
             suite: suite.name.clone(),
@@ -179,7 +179,7 @@ impl Job {
             threads: threads.map(|(_, threads)| *threads),
             program: Some(suite.program.clone()),
             directory: suite.directory.clone(),
-            arguments: filter.map(ToOwned::to_owned).into_iter().collect(),
+            arguments: filters.to_vec(),
             environment: Vec::new(),
         }
     }
@@ -259,9 +259,9 @@ impl Job {
     }
 }
 
-/// Returns the jobs that run the tests of `suites` of which the names contain `filter`, in their starting
-/// order. Without `divided`, each suite is one.
-pub(super) fn jobs(suites: &[Suite], filter: Option<&str>, divided: bool) -> Result<Vec<Job>> {
+/// Returns the jobs that run the tests of `suites` of which the names contain one of `filters`, or all if there are
+/// none, in their starting order. Without `divided`, each suite is one.
+pub(super) fn jobs(suites: &[Suite], filters: &[String], divided: bool) -> Result<Vec<Job>> {
     // First the first parts of all suites that have parts, then the second ones: those of one suite, which
     // load the machine in the same way, run at the same time as little as possible.
     let mut jobs: Vec<(usize, Job)> = Vec::new();
@@ -270,10 +270,10 @@ pub(super) fn jobs(suites: &[Suite], filter: Option<&str>, divided: bool) -> Res
     for suite in suites {
         let groups = DIVIDED.iter().find(|(name, _)| *name == suite.target);
         let Some((_, groups)) = groups.filter(|_| divided) else {
-            jobs.push((usize::MAX, Job::of(suite, filter)));
+            jobs.push((usize::MAX, Job::of(suite, filters)));
             continue;
         };
-        let parts = parts(groups, &tests(suite, filter)?);
+        let parts = parts(groups, &tests(suite, filters)?);
         let count = parts.len();
         for (index, (group, tests)) in parts.into_iter().enumerate() {
             let job = Job {
@@ -281,7 +281,7 @@ pub(super) fn jobs(suites: &[Suite], filter: Option<&str>, divided: bool) -> Res
                 timed: group.timed,
                 threads: Some(group.threads),
                 arguments: [vec!["--exact".to_owned()], tests].concat(),
-                ..Job::of(suite, None)
+                ..Job::of(suite, &[])
             };
             jobs.push((if group.timed { 0 } else { index }, job));
         }
@@ -315,12 +315,12 @@ fn rank(target: &str) -> usize {
     place.unwrap_or(DIVIDED.len() + CLUSTER.len())
 }
 
-/// Returns the tests of a suite, by name.
-fn tests(suite: &Suite, filter: Option<&str>) -> Result<Vec<String>> {
+/// Returns the tests of a suite of which the names contain one of `filters`, or all, by name.
+fn tests(suite: &Suite, filters: &[String]) -> Result<Vec<String>> {
     let output = Command::new(&suite.program)
         .current_dir(&suite.directory)
         .args(["--list", "--format=terse"])
-        .args(filter)
+        .args(filters)
         .output()
         .with_context(|| format!("failed to run {}", suite.program.display()))?;
     ensure!(

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use oz_testkit::{Tool, Tools, libfaketime};
+use oz_testkit::{Kubernetes, Tool, Tools, libfaketime};
 
 use crate::permissions;
 use jobs::{Event, Job};
@@ -37,9 +37,9 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// Which tests.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Only tests whose name contains this.
-    #[arg(long, value_name = "TEXT")]
-    filter: Option<String>,
+    /// Only tests whose name contains this; may be given several times, for tests whose name contains one of them.
+    #[arg(long = "filter", value_name = "TEXT")]
+    filters: Vec<String>,
     /// Only this test binary, such as `access`; may be given several times.
     #[arg(long = "suite", value_name = "NAME")]
     suites: Vec<String>,
@@ -58,12 +58,12 @@ pub(crate) struct Options {
 impl Options {
     /// Checks whether all tests run, each suite on a separate cluster.
     fn is_whole(&self) -> bool {
-        self.filter.is_none() && self.suites.is_empty() && !has_cluster()
+        self.filters.is_empty() && self.suites.is_empty() && !has_cluster()
     }
 
     /// Checks whether failed tests run once more. A user who names tests wants to see each failure.
     fn has_second_try(&self) -> bool {
-        self.filter.is_none() && !self.stress && !has_cluster()
+        self.filters.is_empty() && !self.stress && !has_cluster()
     }
 
     fn at_once(&self) -> usize {
@@ -81,10 +81,11 @@ fn has_cluster() -> bool {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let screen = Screen::stdout();
     let required = std::env::var_os("OZ_REQUIRE_ALL").is_some_and(|value| value == "1");
+    let kubernetes = Kubernetes::from_environment()?;
     let compiling = Instant::now();
     let suites = build::build(&options.suites)?;
     let compiled = compiling.elapsed();
-    if options.suites.is_empty() {
+    if options.suites.is_empty() || kubernetes != Kubernetes::default() {
         // The tests that need these obtain them themselves; here, the progress is visible, and no test waits beside a
         // compiler.
         Tools::obtain(&[&Tool::CLUSTER[..], &[Tool::Helm]].concat())?;
@@ -103,8 +104,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         std::fs::remove_dir_all(&recorded)
             .context("failed to remove the results of the last run")?;
     }
-    let mut jobs = jobs::jobs(&suites, options.filter.as_deref(), !has_cluster())?;
-    if options.suites.is_empty() && options.filter.is_none() {
+    let mut jobs = jobs::jobs(&suites, &options.filters, !has_cluster())?;
+    if options.suites.is_empty() && options.filters.is_empty() {
         jobs.push(Job::doc());
     }
     let target_profile = target.join("profile");

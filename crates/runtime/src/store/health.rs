@@ -93,6 +93,11 @@ impl Health {
         state.trouble = None;
     }
 
+    /// Records that the API server serves the watch again. The age stays: the watch lags until data arrives.
+    pub(crate) fn opened(&self) {
+        self.state().trouble = None;
+    }
+
     pub(crate) fn failed(&self, why: &str) {
         self.state().trouble = Some(why.to_owned());
     }
@@ -196,5 +201,25 @@ impl Collector for Ages {
             ConstGauge::new(age).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn opened_watch_without_data_still_lags() {
+        let health = Health::new("the watch of Role".to_owned(), "Role");
+        health.heard();
+        health.failed("too many requests (429)");
+        let complaint = health.complaint();
+        assert!(matches!(complaint, Some(Complaint::Fails { .. })));
+        tokio::time::advance(LAGS).await;
+        health.opened();
+        assert_eq!(health.complaint(), None);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let complaint = health.complaint();
+        assert!(matches!(complaint, Some(Complaint::Lags { .. })));
     }
 }

@@ -21,7 +21,7 @@ use crate::files::write_private;
 use crate::image::Image;
 use crate::spawn::{Running, spawn};
 use crate::system::{Signal, signal_process};
-use crate::tools::Tool;
+use crate::tool::Tool;
 use crate::wait::eventually;
 
 pub(crate) use self::needs::busybox;

@@ -240,6 +240,8 @@ impl<K: Resource + DeserializeOwned> Watch<K> {
             } => {
                 let version = version.clone();
                 let opened = self.open(Form::Watch, &version).await?;
+                // A bookmark may take more than a minute.
+                self.health.opened();
                 let stream = Some(opened);
                 self.state = State::Watching { version, stream };
             }

@@ -177,3 +177,35 @@ async fn list_begins_before_its_request() {
     assert!(matches!(first, StoreEvent::Init));
     assert!(asked.lock().is_empty());
 }
+
+#[tokio::test]
+async fn refused_watch_is_healthy_as_soon_as_it_is_open() {
+    let busy = json!({ "code": 429, "message": "storage is (re)initializing" }).to_string();
+    let (client, asked) = server(vec![
+        page(&[], &json!({ "resourceVersion": "10" })),
+        (429, busy),
+        // It has no event and no bookmark; an error follows if this does not count as open.
+        (200, String::new()),
+        (403, json!({ "message": "closed again" }).to_string()),
+    ]);
+    let mut watch = watch(&client);
+    let health = watch.health().clone();
+    let error = loop {
+        if let Err(error) = watch.next().await {
+            break error;
+        }
+    };
+    assert_eq!(error.to_string(), "storage is (re)initializing (429)");
+    let complaint = health.complaint().unwrap().to_string();
+    assert!(complaint.contains("(429)"), "{complaint}");
+    let healthy = async {
+        while health.complaint().is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = healthy => {}
+        event = watch.next() => panic!("{event:?}"),
+    }
+    assert_eq!(asked.lock().len(), 3);
+}

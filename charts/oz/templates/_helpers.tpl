@@ -179,6 +179,12 @@ The volumes of a component's pods, as a list of dicts: `name`, the directory `at
 {{- $check := get $values.tickets.checks $name -}}
 {{- $secrets = append $secrets (list (printf "tickets-%d" $number) (printf "tickets/%s" $name) ($check.secret | default dict).name) -}}
 {{- end -}}
+{{- if ($values.composites).enabled -}}
+{{- range $number, $host := keys ($values.composites.hookServers | default dict) | sortAlpha -}}
+{{- $server := get $values.composites.hookServers $host -}}
+{{- $secrets = append $secrets (list (printf "hooks-%d" $number) (printf "hooks/%s" $host) ($server.secret | default dict).name) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- $volumes := list (dict "name" "configuration" "at" "/etc/oz/configuration" "readOnly" true "source" (dict "configMap" (dict "name" (printf "%s-configuration" (include "oz.fullname" (index . 0)))))) -}}
 {{- with $values.webhook.clientCA -}}

@@ -27,7 +27,7 @@ pub use access::{Access, Installation, Log, LogFormat, Transient, Users};
 pub use args::ConfigArgs;
 pub use audit::{Audit, Collector, CollectorSecret, CollectorUrlError, Fsync, LogTarget};
 pub use component::Component;
-pub use composites::Composites;
+pub use composites::{Composites, HookServer};
 pub use gate::{Gate, RecordingS3, RecordingSecret, Recordings, Spool, WebIdentity};
 pub use harness::{Broker, Harness, PullPolicy};
 pub use load::{ConfigError, DIGEST, Loaded};

@@ -194,6 +194,41 @@ fn values_that_no_component_can_use_are_rejected_with_their_path() {
         ("audit.http.url", json!("collector"), "audit.http.url"),
         ("audit.http.required", json!(true), "audit.http.required"),
         (
+            "audit.http.secret",
+            json!({"token": "token"}),
+            "audit.http.secret.name",
+        ),
+        (
+            "audit.http.secret",
+            json!({"name": "s", "token": "t", "authorization": "a"}),
+            "audit.http.secret.authorization",
+        ),
+        (
+            "audit.http.secret.headers",
+            json!({"Content-Type": "key"}),
+            "audit.http.secret.headers",
+        ),
+        (
+            "audit.http",
+            json!({"publicRoots": true, "secret": {"name": "s", "ca": "ca.crt"}}),
+            "audit.http.publicRoots",
+        ),
+        (
+            "gate.recordings",
+            json!({"publicRoots": true, "secret": {"name": "s", "ca": "ca.crt"}}),
+            "gate.recordings.publicRoots",
+        ),
+        (
+            "composites.hookServers",
+            json!({"Hooks:443": {}}),
+            "composites.hookServers.Hooks:443",
+        ),
+        (
+            "composites.hookServers",
+            json!({"hooks.test": {"secret": {"token": "t"}}}),
+            "composites.hookServers.hooks.test.secret.name",
+        ),
+        (
             "operator.templateReconciliationInterval",
             json!(1441),
             "operator.templateReconciliationInterval",

@@ -202,7 +202,8 @@ impl Operator<'_> {
             others: settings.accounts.clone(),
         };
         let api_servers = config.cluster_url.host().and_then(|host| host.parse().ok());
-        let webhooks = Webhooks::new(&settings.hook_addresses, api_servers.into_iter().collect())?;
+        let secrets = &self.settings.installation.secrets;
+        let webhooks = Webhooks::new(settings, secrets, api_servers.into_iter().collect());
         let feeds = engine.runtime().feeds().clone();
         let policies = Arc::new(Policies::new(&settings.policy_namespaces, &feeds));
         let (reports, told) = (Reports::default(), Signal::default());

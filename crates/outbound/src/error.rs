@@ -45,11 +45,20 @@ pub enum OutboundError {
     /// The PEM contains no certificate.
     #[error("it has no certificate")]
     Empty,
-    /// The file has a text that is no token.
-    #[error("{} has no token", file.display())]
-    NoToken {
+    /// The file has a text that cannot be the value of a header.
+    #[error(
+        "{} has no value of a header: it must be one line of at most 8 KiB",
+        file.display()
+    )]
+    NoHeaderValue {
         /// Path of the file.
         file: PathBuf,
+    },
+    /// The text is not the name of a header.
+    #[error("{name:?} is not the name of a header")]
+    NoHeaderName {
+        /// The text.
+        name: String,
     },
     /// The file cannot be read.
     #[error("failed to read {}: {error}", file.display())]

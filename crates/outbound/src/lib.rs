@@ -25,7 +25,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
-pub use endpoint::{Endpoint, read};
+pub use endpoint::{CredentialFiles, Endpoint, Roots, read};
 pub use error::OutboundError;
 pub use resolver::Resolver;
 
@@ -47,6 +47,18 @@ pub struct Allowed {
 }
 
 impl Allowed {
+    /// Creates the destinations of a client for one host, which may have any address: the administrator of oz names it,
+    /// and it may well be next to oz.
+    #[must_use]
+    pub fn any_address_of(host: &str) -> Self {
+        let host = host.to_lowercase();
+        let literal = host.trim_start_matches('[').trim_end_matches(']');
+        Self {
+            hosts: Arc::new(BTreeSet::from([literal.to_owned(), host])),
+            ..Self::default()
+        }
+    }
+
     /// Checks whether a request for this host may be sent to this address.
     ///
     /// # Errors
@@ -105,6 +117,8 @@ pub enum Trust {
     System,
     /// Only these, as PEM.
     Only(Vec<u8>),
+    /// The certificate authorities of the Web, by Mozilla's list, which is compiled in.
+    Public,
 }
 
 /// Creates a client that connects only to allowed destinations.
@@ -125,6 +139,7 @@ pub fn client(allowed: Allowed, trust: &Trust) -> Result<HttpClient, OutboundErr
                 trusting(RootCertStore::empty())
             }),
         Trust::Only(pem) => trusting(roots(pem)?),
+        Trust::Public => trusting(public_roots()),
     };
     let connector = trusting
         .https_or_http()
@@ -141,6 +156,13 @@ fn trusting(roots: RootCertStore) -> HttpsConnectorBuilder<WantsSchemes> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     HttpsConnectorBuilder::new().with_tls_config(config)
+}
+
+/// Returns Mozilla's certificate authorities.
+fn public_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
+    roots
 }
 
 fn roots(pem: &[u8]) -> Result<RootCertStore, OutboundError> {
@@ -221,5 +243,12 @@ mod tests {
         let client = |pem: &str| client(Allowed::default(), &Trust::Only(pem.into()));
         assert!(client("").is_err());
         assert!(client("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").is_err());
+    }
+
+    #[test]
+    fn public_roots_contain_all_authorities_of_list() {
+        let listed = webpki_root_certs::TLS_SERVER_ROOT_CERTS.len();
+        assert!(listed > 100, "{listed}");
+        assert_eq!(public_roots().len(), listed);
     }
 }

@@ -9,7 +9,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
-use oz_outbound::{Allowed, Endpoint, HttpClient, read};
+use oz_outbound::{Allowed, CredentialFiles, Endpoint, HttpClient, Roots, read};
 use oz_runtime::root_cause;
 use oz_trail::notify::Route;
 use oz_trail::notify::signature::SigningKey;
@@ -49,13 +49,18 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(route: Route, secrets: &Path, queue: Queue, allowed: Allowed) -> Self {
         let file = |key: &Option<String>| route.file(secrets, key.as_deref());
-        let (ca_file, token_file) = (file(&route.secret.ca), file(&route.secret.token));
+        let credentials = CredentialFiles {
+            token: file(&route.secret.token),
+            authorization: file(&route.secret.authorization),
+            headers: route.secret.headers.files(&route.directory(secrets)),
+        };
+        let roots = Roots::new(route.public_roots, file(&route.secret.ca));
         Self {
             url_file: file(&route.secret.url),
             signing_key_file: file(&route.secret.signing_key),
             route,
             queue,
-            endpoint: Endpoint::new(allowed, ca_file, token_file),
+            endpoint: Endpoint::new(allowed, roots, credentials),
         }
     }
 
@@ -142,7 +147,7 @@ impl Sender {
             let signature = key.sign(&message.id, seconds, &message.body);
             request = request.header("webhook-signature", signature);
         }
-        let request = self.endpoint.authorized(request)?;
+        let request = self.endpoint.authenticated(request)?;
         let body = Full::new(Bytes::from(message.body.clone()));
         let client = self.endpoint.client();
         let request = request.body(body)?;

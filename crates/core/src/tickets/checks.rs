@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
+use oz_api::HeaderKeys;
 use oz_api::duration::{DurationError, GoDuration};
 use schemars::JsonSchema;
 use serde::de::Error as _;
@@ -59,6 +60,9 @@ pub struct Check {
     /// The Secret of the check, in oz's namespace.
     #[serde(default)]
     pub secret: CheckSecret,
+    /// Trust the certificate authorities of the Web, by Mozilla's list. Excludes secret.ca.
+    #[serde(default)]
+    pub public_roots: bool,
     /// CEL over `status` and `body` of the response: true if the ticket permits access.
     pub accept: String,
     /// Timeout of the server, from 100ms to 30s.
@@ -82,7 +86,7 @@ pub struct Check {
     interval: SignedDuration,
 }
 
-/// The Secret of a ticket check, and the names of its keys.
+/// The Secret of a server that the operator asks, and the names of its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct CheckSecret {
@@ -90,6 +94,10 @@ pub struct CheckSecret {
     pub name: String,
     /// Its key with a bearer token.
     pub token: Option<String>,
+    /// Its key with the whole value of the header Authorization, such as `Basic …`, instead of a bearer token.
+    pub authorization: Option<String>,
+    /// Other headers that authenticate oz: by their names, the keys with their values.
+    pub headers: HeaderKeys,
     /// Its key with the CA bundle (PEM) that verifies the server.
     pub ca: Option<String>,
 }
@@ -155,12 +163,7 @@ impl Checks {
                 let why = format!("the name {why}");
                 return Err(CheckError { at, why });
             }
-            let secret = &check.secret;
-            if secret.name.is_empty() && (secret.token.is_some() || secret.ca.is_some()) {
-                let at = format!("{at}.secret.name");
-                let why = "is required for its keys".to_owned();
-                return Err(CheckError { at, why });
-            }
+            check.secret.check(&at, check.public_roots)?;
         }
         Ok(())
     }
@@ -171,6 +174,33 @@ impl Checks {
         let each = self.checks.iter();
         each.map(|(name, check)| (name.clone(), check.terms()))
             .collect()
+    }
+}
+
+impl CheckSecret {
+    /// Checks which keys are given together, for the server at the path `at`.
+    ///
+    /// # Errors
+    /// The field with a fault.
+    pub fn check(&self, at: &str, public_roots: bool) -> Result<(), CheckError> {
+        let failed = |field: &str, why: &str| CheckError {
+            at: format!("{at}.{field}"),
+            why: why.to_owned(),
+        };
+        let keys = [&self.token, &self.authorization, &self.ca];
+        let has_keys = !self.headers.is_empty() || keys.into_iter().any(Option::is_some);
+        if self.name.is_empty() && has_keys {
+            return Err(failed("secret.name", "is required for its keys"));
+        }
+        if self.token.is_some() && self.authorization.is_some() {
+            let why = "excludes secret.token: both are the header Authorization";
+            return Err(failed("secret.authorization", why));
+        }
+        if public_roots && self.ca.is_some() {
+            let why = "excludes secret.ca: set one of them";
+            return Err(failed("publicRoots", why));
+        }
+        Ok(())
     }
 }
 
@@ -191,10 +221,10 @@ impl Check {
         self.url.replace(PLACE, &encoded(ticket))
     }
 
-    /// Returns the file of a key of the check's Secret, in the directory of Secrets; `name` is the check's.
+    /// Returns the directory of the check's Secret, in the directory of Secrets; `name` is the check's.
     #[must_use]
-    pub fn file(secrets: &Path, name: &str, key: Option<&str>) -> Option<PathBuf> {
-        key.map(|key| secrets.join("tickets").join(name).join(key))
+    pub fn directory(secrets: &Path, name: &str) -> PathBuf {
+        secrets.join("tickets").join(name)
     }
 }
 
@@ -349,6 +379,39 @@ mod tests {
             let mut check = check_json("https://jira.test/{ticket}");
             check[field] = json!(value);
             assert!(read(check).is_err(), "{field}: {value}");
+        }
+        for (field, value, why) in [
+            (
+                "secret",
+                json!({"authorization": "a"}),
+                "checks.jira.secret.name: is required",
+            ),
+            (
+                "secret",
+                json!({"headers": {"X-Api-Key": "k"}}),
+                "checks.jira.secret.name: is required",
+            ),
+            (
+                "secret",
+                json!({"name": "s", "token": "t", "authorization": "a"}),
+                "checks.jira.secret.authorization: excludes",
+            ),
+            (
+                "secret",
+                json!({"name": "s", "ca": "ca.crt"}),
+                "checks.jira.publicRoots: excludes",
+            ),
+            (
+                "secret",
+                json!({"name": "s", "headers": {"TE": "k"}}),
+                "TE cannot be set",
+            ),
+        ] {
+            let mut check = check_json("https://jira.test/{ticket}");
+            check["publicRoots"] = json!(true);
+            check[field] = value;
+            let error = read(check).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
         let name = all(json!({"checks": {"Jira!": check_json("https://jira.test/{ticket}")}}));
         assert!(name.unwrap_err().contains("the name"));

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller::{Effect, Failure, Step};
 
-pub use checks::{Check, CheckError, Checks, FailurePolicy};
+pub use checks::{Check, CheckError, CheckSecret, Checks, FailurePolicy};
 
 /// Name of the port.
 pub const PORT: &str = "tickets";

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
+use oz_api::HeaderKeys;
 use oz_api::glob::{Glob, GlobError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,9 @@ pub struct Route {
     /// Namespaces of the audit records that are sent, as globs; all namespaces if there are none.
     #[serde(default)]
     pub namespaces: Vec<Namespaces>,
+    /// Trust the certificate authorities of the Web, by Mozilla's list. Excludes secret.ca.
+    #[serde(default)]
+    pub public_roots: bool,
     /// Link to the request: `{namespace}`, `{kind}` and `{name}` are replaced.
     #[serde(default)]
     pub link: Option<String>,
@@ -62,6 +66,10 @@ pub struct RouteSecret {
     pub url: Option<String>,
     /// Its key with a bearer token.
     pub token: Option<String>,
+    /// Its key with the whole value of the header Authorization, such as `Token token=…`, instead of a bearer token.
+    pub authorization: Option<String>,
+    /// Other headers that authenticate oz: by their names, the keys with their values.
+    pub headers: HeaderKeys,
     /// Its key with the key that signs the notifications, as Standard Webhooks define it.
     pub signing_key: Option<String>,
     /// Its key with the CA bundle (PEM) that verifies the server.
@@ -201,9 +209,8 @@ impl Routes {
                     "is required, unless secret.url names a key with it",
                 ));
             }
-            let keys = [&secret.url, &secret.token, &secret.signing_key, &secret.ca];
-            if secret.name.is_empty() && keys.into_iter().any(Option::is_some) {
-                return Err(failed("secret.name", "is required for its keys"));
+            if let Err((field, why)) = secret.check(route.public_roots) {
+                return Err(failed(field, why));
             }
             if route.namespaces.len() > MOST_NAMES {
                 return Err(failed("namespaces", "must be at most 256"));
@@ -213,12 +220,42 @@ impl Routes {
     }
 }
 
+impl RouteSecret {
+    /// Checks which keys are given together. An error is a field and its fault.
+    fn check(&self, public_roots: bool) -> Result<(), (&'static str, &'static str)> {
+        let keys = [
+            &self.url,
+            &self.token,
+            &self.authorization,
+            &self.signing_key,
+            &self.ca,
+        ];
+        let has_keys = !self.headers.is_empty() || keys.into_iter().any(Option::is_some);
+        if self.name.is_empty() && has_keys {
+            return Err(("secret.name", "is required for its keys"));
+        }
+        if self.token.is_some() && self.authorization.is_some() {
+            let why = "excludes secret.token: both are the header Authorization";
+            return Err(("secret.authorization", why));
+        }
+        if public_roots && self.ca.is_some() {
+            return Err(("publicRoots", "excludes secret.ca: set one of them"));
+        }
+        Ok(())
+    }
+}
+
 impl Route {
+    /// Returns the directory of the route's Secret, in the directory of Secrets.
+    #[must_use]
+    pub fn directory(&self, secrets: &Path) -> PathBuf {
+        secrets.join("notifications").join(&self.name)
+    }
+
     /// Returns the file of a key of the route's Secret, in the directory of Secrets.
     #[must_use]
     pub fn file(&self, secrets: &Path, key: Option<&str>) -> Option<PathBuf> {
-        let directory = secrets.join("notifications").join(&self.name);
-        key.map(|key| directory.join(key))
+        key.map(|key| self.directory(secrets).join(key))
     }
 
     /// Checks whether a record is sent by this route. A record without a namespace is sent by routes that list no

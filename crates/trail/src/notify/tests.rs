@@ -171,6 +171,30 @@ fn a_file_that_is_wrong_says_where() {
             one(json!({"url": null})),
             "routes[0].url: is required, unless",
         ),
+        (
+            one(json!({"secret": {"token": "t"}})),
+            "routes[0].secret.name: is required",
+        ),
+        (
+            one(json!({"secret": {"headers": {"X-Api-Key": "k"}}})),
+            "routes[0].secret.name: is required",
+        ),
+        (
+            one(json!({"secret": {"name": "s", "token": "t", "authorization": "a"}})),
+            "routes[0].secret.authorization: excludes secret.token",
+        ),
+        (
+            one(json!({"publicRoots": true, "secret": {"name": "s", "ca": "ca.crt"}})),
+            "routes[0].publicRoots: excludes secret.ca",
+        ),
+        (
+            one(json!({"secret": {"name": "s", "headers": {"Host": "h"}}})),
+            "Host cannot be set",
+        ),
+        (
+            one(json!({"secret": {"name": "s", "headers": {"content-type": "h"}}})),
+            "content-type cannot be set",
+        ),
         (one(json!({"events": []})), "1 to 256 actions"),
         (
             one(json!({"events": ["AccessGrante"]})),
@@ -182,6 +206,8 @@ fn a_file_that_is_wrong_says_where() {
         let error = routes(file.clone()).unwrap_err();
         assert!(error.contains(why), "{file}: {error}");
     }
+    let fine = json!({"name": "s", "authorization": "a", "headers": {"X-Api-Key": "k"}});
+    routes(one(json!({"publicRoots": true, "secret": fine}))).unwrap();
     let twice = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
     let error = routes(json!({"routes": [twice, twice]})).unwrap_err();
     assert_eq!(error, "routes[1].name: is the name of another route, too");

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use oz_config::Recordings;
+use oz_outbound::Roots;
 
 /// The options of the [module](self).
 #[derive(Clone, Debug, Default)]
@@ -21,8 +22,8 @@ pub(crate) struct S3Options {
     pub(super) web_identity_token: Option<PathBuf>,
     /// Server that exchanges tokens for credentials, as a URL; Amazon's of the region by default.
     pub(super) sts_endpoint: Option<String>,
-    /// CA bundle (PEM) to verify both servers.
-    pub(super) ca: Option<PathBuf>,
+    /// Certificate authorities that verify both servers.
+    pub(super) roots: Roots,
     /// Number of days for which no user can delete stored recordings.
     pub(super) retention: Option<u64>,
     /// Store objects without If-None-Match, for a server that does not implement it.
@@ -44,7 +45,7 @@ impl S3Options {
             web_identity_token: role.is_some().then(|| recordings.token_file(secrets)),
             role,
             sts_endpoint: given(&identity.endpoint),
-            ca: recordings.ca_file(secrets),
+            roots: Roots::new(recordings.public_roots, recordings.ca_file(secrets)),
             retention: Some(recordings.retention_days.get()).filter(|days| *days > 0),
             unconditional_writes: !recordings.s3.conditional_writes,
         }

@@ -167,7 +167,7 @@ The volumes of a component's pods, as a list of dicts: `name`, the directory `at
 {{- $recordings := eq $component "gate" | ternary (($values.gate).recordings | default dict) dict -}}
 {{- $role := ($recordings.webIdentity | default dict).role -}}
 {{- $bucket := ($recordings.secret | default dict).name -}}
-{{- $secrets := list -}}
+{{- $secrets := list (list "proxy" "proxy" (($values.outbound | default dict).secret | default dict).name) -}}
 {{- with $values.audit.http -}}
 {{- $secrets = append $secrets (list "collector" "collector" (and .url (.secret | default dict).name)) -}}
 {{- end -}}

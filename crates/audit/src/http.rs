@@ -11,7 +11,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
-use oz_outbound::{Allowed, CredentialFiles, Endpoint, Roots};
+use oz_outbound::{Allowed, CredentialFiles, Endpoint, Proxies, Roots};
 use oz_runtime::root_cause;
 use oz_trail::notify::{Format, cloud_event};
 
@@ -65,9 +65,14 @@ impl Collector {
     ///
     /// # Errors
     /// The URL is invalid, or the certificate authorities cannot be read.
-    pub(crate) fn new(collector: &oz_config::Collector, secrets: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        collector: &oz_config::Collector,
+        secrets: &Path,
+        proxies: &Proxies,
+    ) -> anyhow::Result<Self> {
         let url = collector.uri()?;
-        let allowed = Allowed::any_address_of(url.host().context("audit.http.url has no host")?);
+        let host = url.host().context("audit.http.url has no host")?;
+        let allowed = Allowed::any_address_of(host, proxies);
         let fine = allowed.check_url(&url);
         fine.map_err(|why| anyhow!("invalid configuration: audit.http.url: {why}"))?;
         let credentials = CredentialFiles {

@@ -242,6 +242,8 @@ impl OzConfiguration {
         if self.audit.http.required && self.audit.http.url.is_empty() {
             return Err(field("audit.http.required", &"needs audit.http.url"));
         }
+        let outbound = self.outbound.check();
+        outbound.map_err(|(name, why)| field(&format!("outbound.{name}"), &why))?;
         let (collector, recordings) = (&self.audit.http, &self.gate.recordings);
         if let Err((name, why)) = collector.secret.check(collector.public_roots) {
             return Err(field(&format!("audit.http.{name}"), &why));

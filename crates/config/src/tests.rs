@@ -190,6 +190,22 @@ fn values_that_no_component_can_use_are_rejected_with_their_path() {
             json!({"a.b": "nowhere"}),
             "composites.hookAddresses.a.b",
         ),
+        (
+            "outbound.proxy",
+            json!("socks5://proxy:1080"),
+            "outbound.proxy",
+        ),
+        (
+            "outbound.proxy",
+            json!("http://oz:secret@proxy:3128"),
+            "outbound.proxy",
+        ),
+        ("outbound.proxy", json!("http://"), "outbound.proxy"),
+        (
+            "outbound.noProxy",
+            json!([".svc", "a.test,b.test"]),
+            "outbound.noProxy[1]",
+        ),
         ("audit.checkpoint", json!("31s"), "audit.checkpoint"),
         ("audit.http.url", json!("collector"), "audit.http.url"),
         ("audit.http.required", json!(true), "audit.http.required"),
@@ -469,4 +485,15 @@ fn digest_of_component_changes_only_with_its_sections() {
         "# A comment.\nkind: OzConfiguration\ngate:\n  unregisterWhenUnavailable: false\n  maxSessions: 7\napiVersion: {API_VERSION}\n"
     );
     assert_eq!(digests(&one), digests(&other));
+}
+
+#[test]
+fn proxies_come_from_configuration_and_environment() {
+    let text = "outbound: {proxy: 'http://oz:secret@proxy:3128'}\n";
+    let why = failure(&format!("{HEAD}{text}"));
+    assert!(!why.contains("secret@"), "{why}");
+    let text = "outbound: {proxy: 'http://proxy:3128', noProxy: [.svc], secret: {name: proxy}}\n";
+    let configuration = OzConfiguration::read(&format!("{HEAD}{text}")).unwrap();
+    let shown = format!("{:?}", configuration.proxies(|_| None));
+    assert_eq!(shown, "Proxies { .. }");
 }

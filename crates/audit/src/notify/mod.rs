@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use oz_outbound::Allowed;
+use oz_outbound::{Allowed, Proxies};
 use oz_trail::notify::{Route, Routes, body};
 use prometheus_client::registry::Registry;
 
@@ -30,10 +30,11 @@ impl Notifier {
     ///
     /// # Errors
     /// If a URL is invalid.
-    pub(crate) fn start(routes: &Routes, secrets: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(routes: &Routes, secrets: &Path, proxies: Proxies) -> anyhow::Result<Self> {
         let hosts = routes.allowed_hosts.iter().map(|host| host.to_lowercase());
         let allowed = Allowed {
             hosts: Arc::new(hosts.collect()),
+            proxies,
             ..Allowed::default()
         };
         let meters = Meters::default();

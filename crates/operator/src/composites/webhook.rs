@@ -3,7 +3,7 @@
 //! and the size of a response is limited.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use oz_composites::{AnswerError, Refused};
 use oz_config::{Composites, HookServer};
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::has_come;
-use oz_outbound::{Allowed, Endpoint, HttpClient, OutboundError, Roots};
+use oz_outbound::{Allowed, Endpoint, HttpClient, OutboundError, Proxies, Roots};
 use oz_runtime::root_cause;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -51,28 +51,39 @@ pub(crate) struct Webhooks {
 }
 
 impl Webhooks {
-    /// Creates a client that uses the addresses of the configuration for their hosts, and never calls `api_servers`.
-    /// The Secrets of servers are mounted in a directory.
-    pub(crate) fn new(settings: &Composites, secrets: &Path, api_servers: Vec<IpAddr>) -> Self {
-        let allowed = Allowed {
-            api_servers: api_servers.into(),
-            ..Allowed::default()
-        };
+    /// Creates a client that sends requests to these destinations, and to the addresses of the configuration for their
+    /// hosts. The Secrets of servers are mounted in a directory.
+    pub(crate) fn new(settings: &Composites, secrets: &Path, allowed: &Allowed) -> Self {
         let addresses = settings.hook_addresses.iter();
-        let addresses = addresses.map(|(host, address)| (host.to_lowercase(), *address));
-        let servers = settings.hook_servers.iter().map(|(host, server)| {
+        let addresses: BTreeMap<String, SocketAddr> = addresses
+            .map(|(host, address)| (host.to_lowercase(), *address))
+            .collect();
+        // A configured address may be any, also one of this machine.
+        let allowed_of = |host: &String| match addresses.get(host) {
+            Some(address) => {
+                Allowed::any_address_of(&address.ip().to_string(), &Proxies::default())
+            }
+            None => allowed.clone(),
+        };
+        let mut servers = BTreeMap::new();
+        for host in addresses.keys() {
+            let server = Endpoint::without_credentials(allowed_of(host), Roots::System);
+            servers.insert(host.clone(), server);
+        }
+        for (host, server) in &settings.hook_servers {
             let directory = HookServer::directory(secrets, host);
-            let server = (&server.secret, server.public_roots);
-            (host.clone(), endpoint(allowed.clone(), server, &directory))
-        });
+            let secret = (&server.secret, server.public_roots);
+            let server = endpoint(allowed_of(host), secret, &directory);
+            servers.insert(host.clone(), server);
+        }
         Self {
-            servers: Arc::new(servers.collect()),
+            servers: Arc::new(servers),
             others: Arc::new(Endpoint::without_credentials(
                 allowed.clone(),
                 Roots::System,
             )),
-            addresses: Arc::new(addresses.collect()),
-            allowed,
+            addresses: Arc::new(addresses),
+            allowed: allowed.clone(),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
         }
     }
@@ -243,7 +254,7 @@ mod tests {
             hook_servers: BTreeMap::from([("hooks.test".to_owned(), server)]),
             ..Composites::default()
         };
-        Webhooks::new(&settings, secrets, Vec::new())
+        Webhooks::new(&settings, secrets, &Allowed::default())
     }
 
     #[tokio::test]

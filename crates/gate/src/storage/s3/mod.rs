@@ -80,7 +80,7 @@ impl S3 {
         let bucket = bucket.context("the URL of the bucket")?;
         let host = bucket.base_url().host_str();
         let host = host.context("the URL of the bucket has no host")?;
-        let endpoint = endpoint(Allowed::any_address_of(host), options);
+        let endpoint = endpoint(Allowed::any_address_of(host, &options.proxies), options);
         let credentials = source(options)?;
         let retention = options
             .retention
@@ -323,7 +323,7 @@ fn source(options: &S3Options) -> anyhow::Result<Source> {
             let url: Uri = text
                 .parse()
                 .context("gate.recordings.webIdentity.endpoint is not a URL")?;
-            let allowed = Allowed::any_address_of(url.host().unwrap_or_default());
+            let allowed = Allowed::any_address_of(url.host().unwrap_or_default(), &options.proxies);
             if let Err(why) = allowed.check_url(&url) {
                 bail!("gate.recordings.webIdentity.endpoint: {why}");
             }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use oz_config::Recordings;
-use oz_outbound::Roots;
+use oz_outbound::{Proxies, Roots};
 
 /// The options of the [module](self).
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,8 @@ pub(crate) struct S3Options {
     pub(super) sts_endpoint: Option<String>,
     /// Certificate authorities that verify both servers.
     pub(super) roots: Roots,
+    /// Proxies through which both servers are reached.
+    pub(super) proxies: Proxies,
     /// Number of days for which no user can delete stored recordings.
     pub(super) retention: Option<u64>,
     /// Store objects without If-None-Match, for a server that does not implement it.
@@ -32,7 +34,7 @@ pub(crate) struct S3Options {
 
 impl S3Options {
     /// Returns the options in a configuration, with Secrets in a directory. A role replaces the keys of the Secret.
-    pub(crate) fn new(recordings: &Recordings, secrets: &Path) -> Self {
+    pub(crate) fn new(recordings: &Recordings, secrets: &Path, proxies: &Proxies) -> Self {
         let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let identity = &recordings.web_identity;
         let role = given(&identity.role);
@@ -46,6 +48,7 @@ impl S3Options {
             role,
             sts_endpoint: given(&identity.endpoint),
             roots: Roots::new(recordings.public_roots, recordings.ca_file(secrets)),
+            proxies: proxies.clone(),
             retention: Some(recordings.retention_days.get()).filter(|days| *days > 0),
             unconditional_writes: !recordings.s3.conditional_writes,
         }

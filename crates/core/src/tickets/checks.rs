@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
-use oz_api::HeaderKeys;
 use oz_api::duration::{DurationError, GoDuration};
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::CheckTerms;
+use super::secret::{CheckError, CheckSecret};
 use crate::validate::dns_label;
 
 /// The maximum number of checks.
@@ -86,22 +86,6 @@ pub struct Check {
     interval: SignedDuration,
 }
 
-/// The Secret of a server that the operator asks, and the names of its keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct CheckSecret {
-    /// Name of the Secret. Empty for none.
-    pub name: String,
-    /// Its key with a bearer token.
-    pub token: Option<String>,
-    /// Its key with the whole value of the header Authorization, such as `Basic …`, instead of a bearer token.
-    pub authorization: Option<String>,
-    /// Other headers that authenticate oz: by their names, the keys with their values.
-    pub headers: HeaderKeys,
-    /// Its key with the CA bundle (PEM) that verifies the server.
-    pub ca: Option<String>,
-}
-
 /// The reason why the URL of a check is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum CheckUrlInvalid {
@@ -135,16 +119,6 @@ enum CheckDurationInvalid {
     },
 }
 
-/// The fault of checks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{at}: {why}")]
-pub struct CheckError {
-    /// The path of the field, such as `checks.jira`.
-    pub at: String,
-    /// The fault.
-    pub why: String,
-}
-
 impl Checks {
     /// Checks the number and the names of the checks.
     ///
@@ -174,33 +148,6 @@ impl Checks {
         let each = self.checks.iter();
         each.map(|(name, check)| (name.clone(), check.terms()))
             .collect()
-    }
-}
-
-impl CheckSecret {
-    /// Checks which keys are given together, for the server at the path `at`.
-    ///
-    /// # Errors
-    /// The field with a fault.
-    pub fn check(&self, at: &str, public_roots: bool) -> Result<(), CheckError> {
-        let failed = |field: &str, why: &str| CheckError {
-            at: format!("{at}.{field}"),
-            why: why.to_owned(),
-        };
-        let keys = [&self.token, &self.authorization, &self.ca];
-        let has_keys = !self.headers.is_empty() || keys.into_iter().any(Option::is_some);
-        if self.name.is_empty() && has_keys {
-            return Err(failed("secret.name", "is required for its keys"));
-        }
-        if self.token.is_some() && self.authorization.is_some() {
-            let why = "excludes secret.token: both are the header Authorization";
-            return Err(failed("secret.authorization", why));
-        }
-        if public_roots && self.ca.is_some() {
-            let why = "excludes secret.ca: set one of them";
-            return Err(failed("publicRoots", why));
-        }
-        Ok(())
     }
 }
 

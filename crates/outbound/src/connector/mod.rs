@@ -56,7 +56,8 @@ impl Connector {
         let port = proxy::port(&server);
         check_name(&self.allowed, host, port).await?;
         let timeout = self.allowed.proxies.timeout();
-        let opened = self.tunnel(&proxy, &format!("{host}:{port}"));
+        let there = format!("{host}:{port}");
+        let opened = self.tunnel(&proxy, &there);
         let opened = tokio::time::timeout(timeout, opened).await;
         let opened = opened.map_err(|_| ProxyError::Late {
             proxy: proxy.address.clone(),

@@ -216,7 +216,7 @@ async fn password_that_proxy_refuses_is_in_no_message() {
 #[tokio::test]
 async fn endless_head_of_proxy_is_not_read() {
     let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(1 << 20));
-    let endless = Box::leak(endless.into_boxed_str());
+    let endless: &'static str = Box::leak(endless.into_boxed_str());
     let proxy = TestProxy::start(Behaviour::Text(endless)).await;
     let refused = sent(allowed(proxy.settings()), "http://chat.invalid/").await;
     let refused = refused.unwrap_err();

@@ -61,15 +61,18 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Creates the client.
+    /// Creates the client of the collector, if the configuration names one.
     ///
     /// # Errors
     /// The URL is invalid, or the certificate authorities cannot be read.
-    pub(crate) fn new(
+    pub(crate) fn configured(
         collector: &oz_config::Collector,
         secrets: &Path,
         proxies: &Proxies,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Option<Self>> {
+        if collector.url.is_empty() {
+            return Ok(None);
+        }
         let url = collector.uri()?;
         let host = url.host().context("audit.http.url has no host")?;
         let allowed = Allowed::any_address_of(host, proxies);
@@ -85,7 +88,7 @@ impl Collector {
         endpoint.client().context(
             "failed to use audit.http; audit.http.secret.ca names certificate authorities, if the system has none",
         )?;
-        Ok(Self { endpoint, url })
+        Ok(Some(Self { endpoint, url }))
     }
 
     async fn send(&self, event: &Event) -> anyhow::Result<Answer> {

@@ -137,14 +137,7 @@ impl Trail {
         let proxies = config
             .configuration
             .proxies(|name| std::env::var(name).ok());
-        let collector = match audit.http.url.is_empty() {
-            true => None,
-            false => Some(http::Collector::new(
-                &audit.http,
-                &installation.secrets,
-                &proxies,
-            )?),
-        };
+        let collector = http::Collector::configured(&audit.http, &installation.secrets, &proxies)?;
         if collector.is_some() {
             outlets.push(Box::new(spool.clone()));
             if audit.http.required {

@@ -190,25 +190,46 @@ fn values_that_no_component_can_use_are_rejected_with_their_path() {
             json!({"a.b": "nowhere"}),
             "composites.hookAddresses.a.b",
         ),
-        (
-            "outbound.proxy",
-            json!("socks5://proxy:1080"),
-            "outbound.proxy",
-        ),
-        (
-            "outbound.proxy",
-            json!("http://oz:secret@proxy:3128"),
-            "outbound.proxy",
-        ),
-        ("outbound.proxy", json!("http://"), "outbound.proxy"),
-        (
-            "outbound.noProxy",
-            json!([".svc", "a.test,b.test"]),
-            "outbound.noProxy[1]",
-        ),
         ("audit.checkpoint", json!("31s"), "audit.checkpoint"),
         ("audit.http.url", json!("collector"), "audit.http.url"),
         ("audit.http.required", json!(true), "audit.http.required"),
+        (
+            "operator.templateReconciliationInterval",
+            json!(1441),
+            "operator.templateReconciliationInterval",
+        ),
+        ("operator.workers", json!(0), "operator.workers"),
+        ("operator.workers", json!(1025), "operator.workers"),
+        ("webhook.service.port", json!(0), "webhook.service.port"),
+        (
+            "gate.recordings.spool.mebibytes",
+            json!(15),
+            "gate.recordings.spool.mebibytes",
+        ),
+        (
+            "gate.recordings.retentionDays",
+            json!(36_501),
+            "gate.recordings.retentionDays",
+        ),
+        ("harness.enabled", json!(true), "harness.image"),
+        (
+            "harness.pullPolicy",
+            json!("Sometimes"),
+            "harness.pullPolicy",
+        ),
+        (
+            "harness.seedDeniedRanges",
+            json!(["10.0.0.0/8", "all"]),
+            "harness.seedDeniedRanges[1]",
+        ),
+    ]);
+    let silent = format!("{HEAD}audit: {{log: none, objects: false}}\n");
+    assert!(failure(&silent).contains("audit.log: "));
+}
+
+#[test]
+fn server_that_oz_cannot_call_is_rejected_with_its_path() {
+    rejected([
         (
             "audit.http.secret",
             json!({"token": "token"}),
@@ -245,37 +266,22 @@ fn values_that_no_component_can_use_are_rejected_with_their_path() {
             "composites.hookServers.hooks.test.secret.name",
         ),
         (
-            "operator.templateReconciliationInterval",
-            json!(1441),
-            "operator.templateReconciliationInterval",
-        ),
-        ("operator.workers", json!(0), "operator.workers"),
-        ("operator.workers", json!(1025), "operator.workers"),
-        ("webhook.service.port", json!(0), "webhook.service.port"),
-        (
-            "gate.recordings.spool.mebibytes",
-            json!(15),
-            "gate.recordings.spool.mebibytes",
+            "outbound.proxy",
+            json!("socks5://proxy:1080"),
+            "outbound.proxy",
         ),
         (
-            "gate.recordings.retentionDays",
-            json!(36_501),
-            "gate.recordings.retentionDays",
+            "outbound.proxy",
+            json!("http://oz:secret@proxy:3128"),
+            "outbound.proxy",
         ),
-        ("harness.enabled", json!(true), "harness.image"),
+        ("outbound.proxy", json!("http://"), "outbound.proxy"),
         (
-            "harness.pullPolicy",
-            json!("Sometimes"),
-            "harness.pullPolicy",
-        ),
-        (
-            "harness.seedDeniedRanges",
-            json!(["10.0.0.0/8", "all"]),
-            "harness.seedDeniedRanges[1]",
+            "outbound.noProxy",
+            json!([".svc", "a.test,b.test"]),
+            "outbound.noProxy[1]",
         ),
     ]);
-    let silent = format!("{HEAD}audit: {{log: none, objects: false}}\n");
-    assert!(failure(&silent).contains("audit.log: "));
 }
 
 #[test]

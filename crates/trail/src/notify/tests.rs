@@ -217,15 +217,22 @@ fn change_ticket_is_part_of_path_and_required_for_it() {
     }
 }
 
+/// Returns routes with one route that has these fields.
+fn one(more: Value) -> Value {
+    let mut route = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
+    for (name, value) in more.as_object().unwrap() {
+        route[name] = value.clone();
+    }
+    json!({ "routes": [route] })
+}
+
+fn rejected(file: &Value, why: &str) {
+    let error = routes(file.clone()).unwrap_err();
+    assert!(error.contains(why), "{file}: {error}");
+}
+
 #[test]
 fn a_file_that_is_wrong_says_where() {
-    let one = |more: Value| {
-        let mut route = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
-        for (name, value) in more.as_object().unwrap() {
-            route[name] = value.clone();
-        }
-        json!({ "routes": [route] })
-    };
     let many: Vec<Value> = (0..33)
         .map(|it| json!({"name": format!("r{it}"), "url": "https://a.test", "events": ["*"]}))
         .collect();
@@ -241,6 +248,24 @@ fn a_file_that_is_wrong_says_where() {
             one(json!({"url": null})),
             "routes[0].url: is required, unless",
         ),
+        (one(json!({"events": []})), "1 to 256 actions"),
+        (
+            one(json!({"events": ["AccessGrante"]})),
+            "\"AccessGrante\", which is not an audit action",
+        ),
+        (one(json!({"namespaces": ["[a"]})), "namespaces has \"[a\""),
+        (one(json!({"format": "Teams"})), "unknown variant `Teams`"),
+    ] {
+        rejected(&file, why);
+    }
+    let twice = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
+    let error = routes(json!({"routes": [twice, twice]})).unwrap_err();
+    assert_eq!(error, "routes[1].name: is the name of another route, too");
+}
+
+#[test]
+fn invalid_secret_of_route_is_rejected_with_its_path() {
+    for (file, why) in [
         (
             one(json!({"secret": {"token": "t"}})),
             "routes[0].secret.name: is required",
@@ -265,13 +290,16 @@ fn a_file_that_is_wrong_says_where() {
             one(json!({"secret": {"name": "s", "headers": {"content-type": "h"}}})),
             "content-type cannot be set",
         ),
-        (one(json!({"events": []})), "1 to 256 actions"),
-        (
-            one(json!({"events": ["AccessGrante"]})),
-            "\"AccessGrante\", which is not an audit action",
-        ),
-        (one(json!({"namespaces": ["[a"]})), "namespaces has \"[a\""),
-        (one(json!({"format": "Teams"})), "unknown variant `Teams`"),
+    ] {
+        rejected(&file, why);
+    }
+    let fine = json!({"name": "s", "authorization": "a", "headers": {"X-Api-Key": "k"}});
+    routes(one(json!({"publicRoots": true, "secret": fine}))).unwrap();
+}
+
+#[test]
+fn invalid_content_of_route_is_rejected_with_its_path() {
+    for (file, why) in [
         (
             one(json!({"format": "Custom"})),
             "routes[0].body: is required",
@@ -299,14 +327,8 @@ fn a_file_that_is_wrong_says_where() {
             "routes[0].url: must have {ticket}",
         ),
     ] {
-        let error = routes(file.clone()).unwrap_err();
-        assert!(error.contains(why), "{file}: {error}");
+        rejected(&file, why);
     }
-    let fine = json!({"name": "s", "authorization": "a", "headers": {"X-Api-Key": "k"}});
-    routes(one(json!({"publicRoots": true, "secret": fine}))).unwrap();
-    let twice = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
-    let error = routes(json!({"routes": [twice, twice]})).unwrap_err();
-    assert_eq!(error, "routes[1].name: is the name of another route, too");
 }
 
 #[test]

@@ -257,3 +257,24 @@ async fn notification_without_body_is_dropped() {
     }
     assert!(recipe.server.accepted.lock().is_empty());
 }
+
+#[tokio::test]
+async fn response_of_server_is_not_part_of_message() {
+    fn busy(_: &servers::Got) -> servers::Answer {
+        Err((429, "hidden".repeat(200_000)))
+    }
+    fn invalid(_: &servers::Got) -> servers::Answer {
+        Err((400, "<html>hidden".repeat(200_000)))
+    }
+    let secret = [("url", servers::MATTERMOST)];
+    let recipe = Recipe::start("mattermost", busy, &secret).await;
+    let later = recipe.send(Action::AccessGranted, "").await;
+    let why = format!("{later:?}");
+    assert!(matches!(later, Attempt::Later(..)), "{why}");
+    assert!(why.contains("429") && !why.contains("hidden"), "{why}");
+    let recipe = Recipe::start("mattermost", invalid, &secret).await;
+    let never = recipe.send(Action::AccessGranted, "").await;
+    let why = format!("{never:?}");
+    assert!(matches!(never, Attempt::Never(_)), "{why}");
+    assert!(why.contains("400") && !why.contains("hidden"), "{why}");
+}

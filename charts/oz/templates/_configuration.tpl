@@ -3,7 +3,7 @@ The configuration of all processes: the sections of the values, without the valu
 field of a section needs no line here. Empty text stands for a field that is not set.
 */}}
 {{- define "oz.configuration" -}}
-{{- $all := pick .Values "log" "access" "transient" "composites" "audit" "notifications" "tickets" "operator" "webhook" "gate" "harness" | deepCopy -}}
+{{- $all := pick .Values "log" "outbound" "access" "transient" "composites" "audit" "notifications" "tickets" "operator" "webhook" "gate" "harness" | deepCopy -}}
 {{- include "oz.withoutEmpty" $all -}}
 {{- range list "composites" "gate" "harness" -}}
 {{- if not (get $all . | default dict).enabled -}}{{- $_ := unset $all . -}}{{- end -}}
@@ -59,10 +59,10 @@ changes. Takes [root, component]; the sections are those of crates/config/src/co
 */}}
 {{- define "oz.configurationDigest" -}}
 {{- $sections := dict
-  "operator" (list "installation" "log" "access" "transient" "composites" "audit" "notifications" "tickets" "operator" "webhook" "gate" "harness")
-  "webhook" (list "installation" "log" "access" "transient" "composites" "audit" "notifications" "webhook" "harness")
-  "gate" (list "installation" "log" "access" "audit" "notifications" "gate")
-  "broker" (list "installation" "log" "audit" "notifications" "harness")
+  "operator" (list "installation" "log" "outbound" "access" "transient" "composites" "audit" "notifications" "tickets" "operator" "webhook" "gate" "harness")
+  "webhook" (list "installation" "log" "outbound" "access" "transient" "composites" "audit" "notifications" "webhook" "harness")
+  "gate" (list "installation" "log" "outbound" "access" "audit" "notifications" "gate")
+  "broker" (list "installation" "log" "outbound" "audit" "notifications" "harness")
 -}}
 {{- $configuration := include "oz.configuration" (index . 0) | fromYaml -}}
 {{- $text := "" -}}

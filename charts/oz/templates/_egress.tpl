@@ -8,6 +8,9 @@ compares this list with the URLs in the configuration of each program (e2e/tests
 {{- $values := (index . 0).Values -}}
 {{- $component := index . 1 -}}
 {{- $urls := list -}}
+{{- with ($values.outbound | default dict).proxy -}}
+{{- $urls = append $urls . -}}
+{{- end -}}
 {{- with $values.audit.http.url -}}
 {{- $urls = append $urls . -}}
 {{- end -}}

@@ -167,7 +167,7 @@ The volumes of a component's pods, as a list of dicts: `name`, the directory `at
 {{- $recordings := eq $component "gate" | ternary (($values.gate).recordings | default dict) dict -}}
 {{- $role := ($recordings.webIdentity | default dict).role -}}
 {{- $bucket := ($recordings.secret | default dict).name -}}
-{{- $secrets := list -}}
+{{- $secrets := list (list "proxy" "proxy" (($values.outbound | default dict).secret | default dict).name) -}}
 {{- with $values.audit.http -}}
 {{- $secrets = append $secrets (list "collector" "collector" (and .url (.secret | default dict).name)) -}}
 {{- end -}}
@@ -178,6 +178,12 @@ The volumes of a component's pods, as a list of dicts: `name`, the directory `at
 {{- range $number, $name := keys (($values.tickets).checks | default dict) | sortAlpha -}}
 {{- $check := get $values.tickets.checks $name -}}
 {{- $secrets = append $secrets (list (printf "tickets-%d" $number) (printf "tickets/%s" $name) ($check.secret | default dict).name) -}}
+{{- end -}}
+{{- if ($values.composites).enabled -}}
+{{- range $number, $host := keys ($values.composites.hookServers | default dict) | sortAlpha -}}
+{{- $server := get $values.composites.hookServers $host -}}
+{{- $secrets = append $secrets (list (printf "hooks-%d" $number) (printf "hooks/%s" $host) ($server.secret | default dict).name) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $volumes := list (dict "name" "configuration" "at" "/etc/oz/configuration" "readOnly" true "source" (dict "configMap" (dict "name" (printf "%s-configuration" (include "oz.fullname" (index . 0)))))) -}}

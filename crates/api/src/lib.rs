@@ -28,6 +28,7 @@ pub mod example_com;
 pub mod form;
 pub mod glob;
 pub mod harness;
+mod header_keys;
 mod identity;
 pub mod instant;
 pub mod kind;
@@ -68,6 +69,7 @@ pub use emergency::{
     Finding, RecordsSoFar, ReviewConfig, ReviewStatus, Reviewed, Reviewers,
 };
 pub use ending::{EndReason, Ending};
+pub use header_keys::{HeaderKeys, HeaderKeysError};
 pub use identity::{Identity, IdentityError, Name, Namespace, Uid};
 pub use kinds::access_lock::{AccessLock, AccessLockSpec};
 pub use kinds::access_policy::{AccessPolicy, AccessPolicySpec};

@@ -6,10 +6,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
-use http::{HeaderMap, StatusCode};
-use kube::client::Body;
-use kube::{Client, Config};
+use anyhow::{Context as _, Error, anyhow};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use oz_outbound::{Allowed, CredentialFiles, Endpoint, Proxies, Roots};
+use oz_runtime::root_cause;
 use oz_trail::notify::{Format, cloud_event};
 
 use crate::Trail;
@@ -21,6 +24,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LATE: Duration = Duration::from_secs(30);
 /// The timeout of a request to the collector.
 const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
+/// The maximum number of bytes that are read of a response.
+const MOST_ANSWERED: usize = 64 << 10;
 /// The maximum pause that the collector can request.
 const ASKED: Duration = Duration::from_secs(300);
 /// The number of attempts for a record that the collector rejects as invalid.
@@ -51,50 +56,57 @@ impl Intake for Spool<Event> {
 
 /// The client of the collector.
 pub(crate) struct Collector {
-    client: Client,
-    path: String,
+    endpoint: Endpoint,
+    url: Uri,
 }
 
 impl Collector {
-    /// Creates the client. It is the client of the Kubernetes API, which supports HTTP and TLS as required and reads
-    /// tokens again.
-    pub(crate) fn new(collector: &oz_config::Collector, secrets: &Path) -> anyhow::Result<Self> {
-        let url = collector.uri()?;
-        let mut parts = url.clone().into_parts();
-        let path = url
-            .path_and_query()
-            .map_or_else(|| "/".to_owned(), ToString::to_string);
-        parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-        let mut config = Config::new(http::Uri::from_parts(parts)?);
-        config.connect_timeout = Some(COLLECTOR_TIMEOUT);
-        config.read_timeout = Some(COLLECTOR_TIMEOUT);
-        if let Some(file) = collector.ca_file(secrets) {
-            let pem = std::fs::read(&file)
-                .with_context(|| format!("failed to read {}", file.display()))?;
-            let certificates = rustls_pki(&pem)
-                .with_context(|| format!("failed to read certificates from {}", file.display()))?;
-            config.root_cert = Some(certificates);
-        } else if url.scheme() == Some(&http::uri::Scheme::HTTP) {
-            // No certificate is verified. On a system without certificate authorities, such as the image, the search
-            // for one would fail.
-            config.root_cert = Some(Vec::new());
+    /// Creates the client of the collector, if the configuration names one.
+    ///
+    /// # Errors
+    /// The URL is invalid, or the certificate authorities cannot be read.
+    pub(crate) fn configured(
+        collector: &oz_config::Collector,
+        secrets: &Path,
+        proxies: &Proxies,
+    ) -> anyhow::Result<Option<Self>> {
+        if collector.url.is_empty() {
+            return Ok(None);
         }
-        let token_file = collector.token_file(secrets);
-        config.auth_info.token_file = token_file.map(|file| file.display().to_string());
-        let client = oz_runtime::connect(config).context(
+        let url = collector.uri()?;
+        let host = url.host().context("audit.http.url has no host")?;
+        let allowed = Allowed::any_address_of(host, proxies);
+        let fine = allowed.check_url(&url);
+        fine.map_err(|why| anyhow!("invalid configuration: audit.http.url: {why}"))?;
+        let credentials = CredentialFiles {
+            token: collector.token_file(secrets),
+            authorization: collector.authorization_file(secrets),
+            headers: collector.header_files(secrets),
+        };
+        let roots = Roots::new(collector.public_roots, collector.ca_file(secrets));
+        let endpoint = Endpoint::new(allowed, roots, credentials);
+        endpoint.client().context(
             "failed to use audit.http; audit.http.secret.ca names certificate authorities, if the system has none",
         )?;
-        Ok(Self { client, path })
+        Ok(Some(Self { endpoint, url }))
     }
 
     async fn send(&self, event: &Event) -> anyhow::Result<Answer> {
-        let request = http::Request::post(&self.path)
-            .header("content-type", Format::CloudEvents.media_type())
-            .body(Body::from(event.body.clone()))?;
-        let answer = tokio::time::timeout(COLLECTOR_TIMEOUT, self.client.send(request))
-            .await
-            .context("no response")??;
-        Ok(Answer::from_status(answer.status(), answer.headers()))
+        let request =
+            Request::post(self.url.clone()).header(CONTENT_TYPE, Format::CloudEvents.media_type());
+        let request = self.endpoint.authenticated(request)?;
+        let request = request.body(Full::new(Bytes::from(event.body.clone())))?;
+        let client = self.endpoint.client()?;
+        let asked = async {
+            let answer = client.request(request).await;
+            let answer = answer.map_err(|error| Error::msg(root_cause(&error)))?;
+            let (head, body) = answer.into_parts();
+            // The content of the response is not used; a connection can be reused only after the response is read.
+            drop(Limited::new(body, MOST_ANSWERED).collect().await);
+            anyhow::Ok(Answer::from_status(head.status, &head.headers))
+        };
+        let answered = tokio::time::timeout(COLLECTOR_TIMEOUT, asked).await;
+        answered.with_context(|| format!("no response within {COLLECTOR_TIMEOUT:?}"))?
     }
 }
 
@@ -118,15 +130,6 @@ impl Answer {
             _ => Self::Later(asked_pause(headers, FIRST_PAUSE..=ASKED)),
         }
     }
-}
-
-fn rustls_pki(pem: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
-    use rustls::pki_types::CertificateDer;
-    use rustls::pki_types::pem::PemObject;
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem)
-        .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
-        .collect();
-    Ok(certificates?)
 }
 
 /// Delivers records until the process ends.

@@ -134,17 +134,17 @@ impl Trail {
             outlets.push(Box::new(objects::Jobs(jobs)));
             required.insert(Outlet::Objects);
         }
-        let collector = match audit.http.url.is_empty() {
-            true => None,
-            false => Some(http::Collector::new(&audit.http, &installation.secrets)?),
-        };
+        let proxies = config
+            .configuration
+            .proxies(|name| std::env::var(name).ok());
+        let collector = http::Collector::configured(&audit.http, &installation.secrets, &proxies)?;
         if collector.is_some() {
             outlets.push(Box::new(spool.clone()));
             if audit.http.required {
                 required.insert(Outlet::Collector);
             }
         }
-        let notifier = Notifier::start(notifications, &installation.secrets)?;
+        let notifier = Notifier::start(notifications, &installation.secrets, proxies)?;
         outlets.push(Box::new(notifier.clone()));
         let shared = Arc::new(Shared {
             ledger: Mutex::new(Ledger::new(origin, required)),

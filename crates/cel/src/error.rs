@@ -44,6 +44,26 @@ pub enum CelError {
     /// The value of an expression that a user writes is no boolean.
     #[error("must return true or false")]
     MustBeBoolean,
+    /// The value of the body of a notification is no map.
+    #[error("must return a map, as in {{'text': record.message}}")]
+    NotMap,
+    /// A key in the body of a notification is no text.
+    #[error("the keys of its maps must be texts")]
+    BodyKey,
+    /// The body of a notification contains a value that JSON cannot represent.
+    #[error(
+        "has a value of the type {kind}, which JSON cannot represent; write string(…) around it"
+    )]
+    BodyValue {
+        /// Type of the value.
+        kind: String,
+    },
+    /// The body of a notification is too large.
+    #[error("has more than {} KiB as JSON", most >> 10)]
+    BodyTooLarge {
+        /// The maximum, in bytes.
+        most: usize,
+    },
     /// The variables are too large.
     #[error(
         "the variables of the expression have {size} bytes, and the maximum is {MAX_BYTES}: the \

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use kube_cel::cel::{Context, Program, Value};
 use oz_core::access::policy::situation::Variable;
-use oz_core::connect::policy::bounded;
+use oz_core::connect::policy::{MAX_BYTES, bounded_within};
 use parking_lot::Mutex;
 
 use crate::bounds::affordable;
@@ -26,7 +26,19 @@ impl Expression {
     /// # Errors
     /// The bound that the expression exceeds, or the reason why it cannot be parsed, in one line.
     pub fn compile(text: &str, large: &[&str]) -> Result<Self, CelError> {
-        bounded(text)?;
+        Self::compile_within(text, MAX_BYTES, large)
+    }
+
+    /// Does the same as [`compile`](Self::compile), for a text of at most `most` bytes.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile).
+    pub(crate) fn compile_within(
+        text: &str,
+        most: usize,
+        large: &[&str],
+    ) -> Result<Self, CelError> {
+        bounded_within(text, most)?;
         let program = Program::compile(text).map_err(|errors| CelError::Syntax {
             line: first_line(&errors.to_string()),
         })?;
@@ -39,7 +51,16 @@ impl Expression {
     /// # Errors
     /// The first one that does not exist.
     pub fn check_names(&self, variables: &[Variable]) -> Result<(), UnknownName> {
-        names::check(self.0.expression(), variables)
+        self.check_names_with(variables, &[])
+    }
+
+    /// Does the same as [`check_names`](Self::check_names), with functions in addition to those of every expression.
+    pub(crate) fn check_names_with(
+        &self,
+        variables: &[Variable],
+        functions: &[&str],
+    ) -> Result<(), UnknownName> {
+        names::check(self.0.expression(), variables, functions)
     }
 
     /// Returns the value for these variables. No regular expression is matched after `until`.
@@ -51,7 +72,18 @@ impl Expression {
         variables: impl IntoIterator<Item = (&'a str, Value)>,
         until: Instant,
     ) -> Result<Value, CelError> {
+        self.evaluate_with(variables, until, |_| {})
+    }
+
+    /// Does the same as [`evaluate`](Self::evaluate), with functions that `add` adds.
+    pub(crate) fn evaluate_with<'a>(
+        &self,
+        variables: impl IntoIterator<Item = (&'a str, Value)>,
+        until: Instant,
+        add: impl FnOnce(&mut Context<'_>),
+    ) -> Result<Value, CelError> {
         let mut context = Context::default();
+        add(&mut context);
         context.add_function("matches", Patterns::new(until).matching());
         for (name, value) in variables {
             context.add_variable_from_value(name, value);

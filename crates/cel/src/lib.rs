@@ -1,8 +1,9 @@
-//! CEL expressions from users: command policies and access policies. Each expression is checked before it is parsed
+//! CEL expressions from users: command policies, access policies, and the bodies of notifications. Each expression is checked before it is parsed
 //! and again before it is evaluated, so that its cost is known from its text alone. The webhook evaluates expressions,
 //! on a thread for which it waits a limited time; the operator and the command line compile them, to report errors.
 
 mod apart;
+pub mod body;
 mod bounds;
 mod error;
 mod expression;

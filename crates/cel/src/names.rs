@@ -42,8 +42,13 @@ const ACTIVE: [&str; 6] = ["kind", "namespace", "template", "pod", "request", "u
 ///
 /// # Errors
 /// The first one that does not exist.
-pub(crate) fn check(expression: &IdedExpr, variables: &[Variable]) -> Result<(), UnknownName> {
+pub(crate) fn check(
+    expression: &IdedExpr,
+    variables: &[Variable],
+    functions: &[&str],
+) -> Result<(), UnknownName> {
     Names {
+        functions,
         known: variables.to_vec(),
     }
     .check(expression)
@@ -51,6 +56,8 @@ pub(crate) fn check(expression: &IdedExpr, variables: &[Variable]) -> Result<(),
 
 /// The names that are in scope, the innermost last.
 struct Names<'a> {
+    /// Functions in addition to those of every expression.
+    functions: &'a [&'a str],
     known: Vec<(&'a str, &'a [&'a str])>,
 }
 
@@ -75,7 +82,7 @@ impl<'a> Names<'a> {
                 let name = call.func_name.as_str();
                 // The names of operators are signs.
                 let is_word = name.starts_with(|letter: char| letter.is_ascii_alphabetic());
-                if is_word && !FUNCTIONS.contains(&name) {
+                if is_word && !FUNCTIONS.contains(&name) && !self.functions.contains(&name) {
                     let name = name.to_owned();
                     return Err(UnknownName::Function { name });
                 }

@@ -26,7 +26,7 @@ pub struct Installation {
     /// changed one.
     pub policies: bool,
     /// The directory in which the keys of Secrets are mounted as files: `collector` for the collector,
-    /// `notifications/ROUTE`, `tickets/CHECK`, `recordings`, `recordings-identity`, and `client-ca` for the
+    /// `notifications/ROUTE`, `tickets/CHECK`, `hooks/HOST`, `proxy`, `recordings`, `recordings-identity`, and `client-ca` for the
     /// certificate authorities of the API servers.
     pub secrets: PathBuf,
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use oz_api::HeaderKeys;
 use oz_trail::verify::PUBLISHED_WITHIN;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -107,6 +108,8 @@ pub struct Collector {
     /// are dropped; they stay in the log and in the cluster.
     #[schemars(range(min = 1))]
     pub spool: usize,
+    /// Trust the certificate authorities of the Web, by Mozilla's list. Excludes secret.ca.
+    pub public_roots: bool,
     /// The Secret of the collector, in oz's namespace.
     pub secret: CollectorSecret,
 }
@@ -117,6 +120,7 @@ impl Default for Collector {
             url: String::new(),
             required: false,
             spool: 10_000,
+            public_roots: false,
             secret: CollectorSecret::default(),
         }
     }
@@ -141,10 +145,42 @@ impl Collector {
         file(secrets, "collector", &self.secret.name, &self.secret.token)
     }
 
+    /// Returns the file with the value of the header Authorization, in the directory of Secrets.
+    #[must_use]
+    pub fn authorization_file(&self, secrets: &Path) -> Option<PathBuf> {
+        let secret = &self.secret;
+        file(secrets, "collector", &secret.name, &secret.authorization)
+    }
+
+    /// Returns other headers by their names, with the files of their values in the directory of Secrets.
+    #[must_use]
+    pub fn header_files(&self, secrets: &Path) -> Vec<(String, PathBuf)> {
+        self.secret.headers.files(&secrets.join("collector"))
+    }
+
     /// Returns the file with the certificate authorities, in the directory of Secrets.
     #[must_use]
     pub fn ca_file(&self, secrets: &Path) -> Option<PathBuf> {
         file(secrets, "collector", &self.secret.name, &self.secret.ca)
+    }
+}
+
+impl CollectorSecret {
+    /// Checks which keys are given together. An error is a field of the collector and its fault.
+    pub(crate) fn check(&self, public_roots: bool) -> Result<(), (&'static str, &'static str)> {
+        let keys = [&self.token, &self.authorization, &self.ca];
+        let has_keys = !self.headers.is_empty() || keys.iter().any(|key| !key.is_empty());
+        if self.name.is_empty() && has_keys {
+            return Err(("secret.name", "is required for its keys"));
+        }
+        if !self.token.is_empty() && !self.authorization.is_empty() {
+            let why = "excludes secret.token: both are the header Authorization";
+            return Err(("secret.authorization", why));
+        }
+        if public_roots && !self.ca.is_empty() {
+            return Err(("publicRoots", "excludes secret.ca: set one of them"));
+        }
+        Ok(())
     }
 }
 
@@ -168,6 +204,11 @@ pub struct CollectorSecret {
     /// Its key with the bearer token that the collector requires. Empty for none.
     #[schemars(regex(pattern = KEY))]
     pub token: String,
+    /// Its key with the whole value of the header Authorization, instead of a bearer token. Empty for none.
+    #[schemars(regex(pattern = KEY))]
+    pub authorization: String,
+    /// Other headers that authenticate oz: by their names, the keys with their values.
+    pub headers: HeaderKeys,
     /// Its key with the CA bundle (PEM) that verifies the collector's certificate. Empty for none.
     #[schemars(regex(pattern = KEY))]
     pub ca: String,

@@ -21,9 +21,10 @@ pub enum Component {
 
 /// The sections of the configuration, with the components other than the operator that read them. The operator reads
 /// all.
-const SECTIONS: [(&str, &[Component]); 12] = [
+const SECTIONS: [(&str, &[Component]); 13] = [
     ("installation", &[Webhook, Gate, Broker]),
     ("log", &[Webhook, Gate, Broker]),
+    ("outbound", &[Webhook, Gate, Broker]),
     ("access", &[Webhook, Gate]),
     ("transient", &[Webhook]),
     ("composites", &[Webhook]),

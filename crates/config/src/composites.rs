@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use oz_composites::Account;
+use oz_core::tickets::{CheckError, CheckSecret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,8 @@ pub struct Composites {
     /// Further service accounts that a composite may name, by spec.runAs, or by the annotation
     /// oz.wizardofoz.co/run-as. The operator must be allowed to impersonate them.
     pub accounts: Vec<Account>,
+    /// Servers of hooks that require authentication or other certificate authorities than the system's, by their hosts.
+    pub hook_servers: BTreeMap<String, HookServer>,
     /// Addresses of hosts that are used instead of the resolved ones, such as {functions.hooks: "127.0.0.1:8080"}: for
     /// tests, and for the development of a function.
     pub hook_addresses: BTreeMap<String, SocketAddr>,
@@ -51,7 +55,47 @@ impl Default for Composites {
             adopt_all_matching: Vec::new(),
             account: None,
             accounts: Vec::new(),
+            hook_servers: BTreeMap::new(),
             hook_addresses: BTreeMap::new(),
         }
+    }
+}
+
+impl Composites {
+    /// Checks the servers of hooks.
+    ///
+    /// # Errors
+    /// The field with a fault.
+    pub(crate) fn check(&self) -> Result<(), CheckError> {
+        for (host, server) in &self.hook_servers {
+            let at = format!("hookServers.{host}");
+            let letter =
+                |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"-.".contains(&it);
+            let fine = !host.is_empty() && host.len() <= 253 && host.bytes().all(letter);
+            if !fine || host.starts_with(['.', '-']) {
+                let why = "the name must be a host, in lower case and without a port".to_owned();
+                return Err(CheckError { at, why });
+            }
+            server.secret.check(&at, server.public_roots)?;
+        }
+        Ok(())
+    }
+}
+
+/// A server of hooks. The operator authenticates over https only.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct HookServer {
+    /// The Secret of the server, in oz's namespace.
+    pub secret: CheckSecret,
+    /// Trust the certificate authorities of the Web, by Mozilla's list. Excludes secret.ca.
+    pub public_roots: bool,
+}
+
+impl HookServer {
+    /// Returns the directory of the Secret of a host, in the directory of Secrets.
+    #[must_use]
+    pub fn directory(secrets: &Path, host: &str) -> PathBuf {
+        secrets.join("hooks").join(host)
     }
 }

@@ -68,6 +68,8 @@ pub struct Recordings {
     /// The Secret of the bucket, in oz's namespace. Its keys access-key-id and secret-access-key, and session-token if
     /// it exists, sign requests.
     pub secret: RecordingSecret,
+    /// Trust the certificate authorities of the Web, by Mozilla's list. Excludes secret.ca.
+    pub public_roots: bool,
     /// Alternative to the Secret's keys: a role. The gate exchanges a token of its service account for the credentials
     /// of the role.
     pub web_identity: WebIdentity,
@@ -93,6 +95,7 @@ impl Default for Recordings {
             region: "us-east-1".to_owned(),
             path_style: false,
             secret: RecordingSecret::default(),
+            public_roots: false,
             web_identity: WebIdentity::default(),
             recipients: Vec::new(),
             retention_days: Number::new(0),
@@ -128,7 +131,7 @@ impl Recordings {
 pub struct RecordingSecret {
     /// Name of the Secret. Empty for none.
     pub name: String,
-    /// Name of its key with the CA bundle (PEM) that verifies the server. Required for https.
+    /// Name of its key with the CA bundle (PEM) that verifies the server. Required for https without publicRoots.
     #[schemars(regex(pattern = KEY))]
     pub ca: String,
 }

@@ -11,6 +11,7 @@ mod gate;
 mod harness;
 mod load;
 mod operator;
+mod outbound;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -27,11 +28,12 @@ pub use access::{Access, Installation, Log, LogFormat, Transient, Users};
 pub use args::ConfigArgs;
 pub use audit::{Audit, Collector, CollectorSecret, CollectorUrlError, Fsync, LogTarget};
 pub use component::Component;
-pub use composites::Composites;
+pub use composites::{Composites, HookServer};
 pub use gate::{Gate, RecordingS3, RecordingSecret, Recordings, Spool, WebIdentity};
 pub use harness::{Broker, Harness, PullPolicy};
 pub use load::{ConfigError, DIGEST, Loaded};
 pub use operator::Operator;
+pub use outbound::{Outbound, ProxySecret};
 pub use values::{AtMost, NotNegative, Number, Positive, Text};
 pub use watch::ConfigWatch;
 pub use webhook::{BreakGlassReview, RequestLimits, Service, Webhook};
@@ -57,6 +59,8 @@ pub struct OzConfiguration {
     pub installation: Installation,
     /// Logs of all processes.
     pub log: Log,
+    /// The way to servers outside the cluster.
+    pub outbound: Outbound,
     /// Access to pods.
     pub access: Access,
     /// Transient role bindings.

@@ -242,6 +242,19 @@ impl OzConfiguration {
         if self.audit.http.required && self.audit.http.url.is_empty() {
             return Err(field("audit.http.required", &"needs audit.http.url"));
         }
+        let outbound = self.outbound.check();
+        outbound.map_err(|(name, why)| field(&format!("outbound.{name}"), &why))?;
+        let (collector, recordings) = (&self.audit.http, &self.gate.recordings);
+        if let Err((name, why)) = collector.secret.check(collector.public_roots) {
+            return Err(field(&format!("audit.http.{name}"), &why));
+        }
+        if recordings.public_roots && !recordings.secret.ca.is_empty() {
+            let why = "excludes secret.ca: set one of them";
+            return Err(field("gate.recordings.publicRoots", &why));
+        }
+        self.composites
+            .check()
+            .map_err(|error| field(&format!("composites.{}", error.at), &error.why))?;
         if self.harness.enabled && self.harness.image.is_empty() {
             return Err(field("harness.image", &"is required if harness.enabled"));
         }

@@ -228,6 +228,63 @@ fn values_that_no_component_can_use_are_rejected_with_their_path() {
 }
 
 #[test]
+fn server_that_oz_cannot_call_is_rejected_with_its_path() {
+    rejected([
+        (
+            "audit.http.secret",
+            json!({"token": "token"}),
+            "audit.http.secret.name",
+        ),
+        (
+            "audit.http.secret",
+            json!({"name": "s", "token": "t", "authorization": "a"}),
+            "audit.http.secret.authorization",
+        ),
+        (
+            "audit.http.secret.headers",
+            json!({"Content-Type": "key"}),
+            "audit.http.secret.headers",
+        ),
+        (
+            "audit.http",
+            json!({"publicRoots": true, "secret": {"name": "s", "ca": "ca.crt"}}),
+            "audit.http.publicRoots",
+        ),
+        (
+            "gate.recordings",
+            json!({"publicRoots": true, "secret": {"name": "s", "ca": "ca.crt"}}),
+            "gate.recordings.publicRoots",
+        ),
+        (
+            "composites.hookServers",
+            json!({"Hooks:443": {}}),
+            "composites.hookServers.Hooks:443",
+        ),
+        (
+            "composites.hookServers",
+            json!({"hooks.test": {"secret": {"token": "t"}}}),
+            "composites.hookServers.hooks.test.secret.name",
+        ),
+        (
+            "outbound.proxy",
+            json!("socks5://proxy:1080"),
+            "outbound.proxy",
+        ),
+        (
+            "outbound.proxy",
+            json!("http://oz:secret@proxy:3128"),
+            "outbound.proxy",
+        ),
+        ("outbound.proxy", json!("http://"), "outbound.proxy"),
+        (
+            "outbound.noProxy",
+            json!([".svc", "a.test,b.test"]),
+            "outbound.noProxy[1]",
+        ),
+    ]);
+}
+
+#[test]
 fn invalid_notification_route_is_rejected_with_its_path() {
     let route = |more: Value| {
         let mut route = json!({"name": "people", "url": "https://hooks.test", "events": ["*"]});
@@ -434,4 +491,15 @@ fn digest_of_component_changes_only_with_its_sections() {
         "# A comment.\nkind: OzConfiguration\ngate:\n  unregisterWhenUnavailable: false\n  maxSessions: 7\napiVersion: {API_VERSION}\n"
     );
     assert_eq!(digests(&one), digests(&other));
+}
+
+#[test]
+fn proxies_come_from_configuration_and_environment() {
+    let text = "outbound: {proxy: 'http://oz:secret@proxy:3128'}\n";
+    let why = failure(&format!("{HEAD}{text}"));
+    assert!(!why.contains("secret@"), "{why}");
+    let text = "outbound: {proxy: 'http://proxy:3128', noProxy: [.svc], secret: {name: proxy}}\n";
+    let configuration = OzConfiguration::read(&format!("{HEAD}{text}")).unwrap();
+    let shown = format!("{:?}", configuration.proxies(|_| None));
+    assert_eq!(shown, "Proxies { .. }");
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use oz_config::{Component, OzConfiguration, Recordings};
+use oz_outbound::Proxies;
 use oz_recording::age::{KeyError, MAX_RECIPIENTS, Recipient};
 
 use crate::spool::{SpoolMeters, SpoolOptions};
@@ -21,13 +22,14 @@ pub(crate) fn certificate_names(config: &OzConfiguration, namespace: &str) -> Ve
     ]
 }
 
-/// Returns the spool and the store of recordings, with Secrets in a directory; `None` if no session is recorded.
+/// Returns the spool and the store of recordings, with Secrets in a directory and through these proxies; `None` if no session is recorded.
 ///
 /// # Errors
 /// When recordings cannot be stored in the given place, or a recipient is not valid.
 pub(crate) fn open(
     recordings: &Recordings,
     secrets: &Path,
+    proxies: &Proxies,
     meters: &SpoolMeters,
 ) -> anyhow::Result<Option<(SpoolOptions, Storage)>> {
     let recipients = recipients(&recordings.recipients)?;
@@ -40,7 +42,7 @@ pub(crate) fn open(
         recipients,
         meters: meters.clone(),
     };
-    let s3 = S3Options::new(recordings, secrets);
+    let s3 = S3Options::new(recordings, secrets, proxies);
     Ok(Some((options, Storage::new(&recordings.url, &s3)?)))
 }
 
@@ -94,10 +96,10 @@ mod tests {
     fn no_session_is_recorded_without_url() {
         let directory = tempfile::tempdir().unwrap();
         let secrets = Path::new("/etc/oz");
-        let meters = SpoolMeters::default();
-        let without = open(&Recordings::default(), secrets, &meters);
+        let (proxies, meters) = (Proxies::default(), SpoolMeters::default());
+        let without = open(&Recordings::default(), secrets, &proxies, &meters);
         assert!(without.unwrap().is_none());
-        let (options, _) = open(&stored(directory.path()), secrets, &meters)
+        let (options, _) = open(&stored(directory.path()), secrets, &proxies, &meters)
             .unwrap()
             .unwrap();
         assert_eq!(options.limit, 1 << 30);
@@ -109,7 +111,8 @@ mod tests {
         let open = |recipients: &[String]| {
             let mut recordings = stored(directory.path());
             recordings.recipients = recipients.to_vec();
-            let opened = open(&recordings, Path::new("/etc/oz"), &SpoolMeters::default());
+            let (proxies, meters) = (Proxies::default(), SpoolMeters::default());
+            let opened = open(&recordings, Path::new("/etc/oz"), &proxies, &meters);
             opened.map(|opened| opened.unwrap().0.recipients)
         };
         let keys: Vec<_> = (0..17).map(|_| Identity::generate().unwrap()).collect();

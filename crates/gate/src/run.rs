@@ -187,7 +187,8 @@ async fn recordings(
     clock: &ServerClock,
 ) -> anyhow::Result<Option<Recordings>> {
     let secrets = &settings.installation.secrets;
-    let opened = config::open(&settings.gate.recordings, secrets, &metrics.spool)?;
+    let proxies = settings.proxies(|name| std::env::var(name).ok());
+    let opened = config::open(&settings.gate.recordings, secrets, &proxies, &metrics.spool)?;
     let Some((options, storage)) = opened else {
         return Ok(None);
     };

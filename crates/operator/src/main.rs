@@ -28,6 +28,7 @@ mod reviews;
 mod role_names;
 mod roles;
 mod run;
+mod servers;
 mod session_limits;
 mod session_openings;
 mod session_probes;

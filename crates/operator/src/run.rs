@@ -27,6 +27,7 @@ use oz_core::transient::{Kind, Policy, Transient};
 use oz_core::{for_each_kind, sessions, tickets};
 use oz_engine::{Engine, Signal};
 use oz_gating::registration::GateService;
+use oz_outbound::{Allowed, Proxies};
 use oz_runtime::Who::{Everyone, Leader};
 use oz_runtime::{
     AsText, ClockAlarm, Election, Keep, Listen, Recorder, Runtime, Selection, ServerClock, Store,
@@ -89,6 +90,7 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
         tickets: TicketChecks::new(
             &settings.tickets,
             &settings.installation.secrets,
+            proxies(settings),
             clock.clone(),
         )?,
         role_names: RoleNames::default(),
@@ -114,6 +116,11 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let ended = engine.run(shutdown).await;
     operator.trail.close().await;
     Ok(ended?)
+}
+
+/// Returns the proxies of the process.
+fn proxies(settings: &OzConfiguration) -> Proxies {
+    settings.proxies(|name| std::env::var(name).ok())
 }
 
 /// The common components of the process.
@@ -202,7 +209,12 @@ impl Operator<'_> {
             others: settings.accounts.clone(),
         };
         let api_servers = config.cluster_url.host().and_then(|host| host.parse().ok());
-        let webhooks = Webhooks::new(&settings.hook_addresses, api_servers.into_iter().collect())?;
+        let allowed = Allowed {
+            api_servers: api_servers.into_iter().collect(),
+            proxies: proxies(self.settings),
+            ..Allowed::default()
+        };
+        let webhooks = Webhooks::new(settings, &self.settings.installation.secrets, &allowed);
         let feeds = engine.runtime().feeds().clone();
         let policies = Arc::new(Policies::new(&settings.policy_namespaces, &feeds));
         let (reports, told) = (Reports::default(), Signal::default());

@@ -3,9 +3,12 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use http::uri::InvalidUri;
 use rustls::pki_types::pem;
+
+use crate::NoProxyUrl;
 
 /// The reason why a request is not sent. No message contains a URL or a token.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +26,12 @@ pub enum OutboundError {
     ApiServer {
         /// Address of the server.
         address: IpAddr,
+    },
+    /// The host is this machine, by its name.
+    #[error("{host} is this machine, and must not receive requests")]
+    Localhost {
+        /// Name of the host.
+        host: String,
     },
     /// The text is no URL.
     #[error("it is not a URL: {0}")]
@@ -45,11 +54,20 @@ pub enum OutboundError {
     /// The PEM contains no certificate.
     #[error("it has no certificate")]
     Empty,
-    /// The file has a text that is no token.
-    #[error("{} has no token", file.display())]
-    NoToken {
+    /// The file has a text that cannot be the value of a header.
+    #[error(
+        "{} has no value of a header: it must be one line of at most 8 KiB",
+        file.display()
+    )]
+    NoHeaderValue {
         /// Path of the file.
         file: PathBuf,
+    },
+    /// The text is not the name of a header.
+    #[error("{name:?} is not the name of a header")]
+    NoHeaderName {
+        /// The text.
+        name: String,
     },
     /// The file cannot be read.
     #[error("failed to read {}: {error}", file.display())]
@@ -58,5 +76,71 @@ pub enum OutboundError {
         file: PathBuf,
         /// Error of the operating system.
         error: io::Error,
+    },
+}
+
+/// The reason why a proxy cannot be used. No message contains a password, or the path of a server's URL.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// The text is no URL.
+    #[error(transparent)]
+    Url(#[from] NoProxyUrl),
+    /// The URL has another scheme than `http`.
+    #[error("{name} must begin with http://: proxies of other schemes are not supported")]
+    Scheme {
+        /// The text with the URL.
+        name: &'static str,
+    },
+    /// The URL has no host.
+    #[error("{name} names no host")]
+    NoHost {
+        /// The text with the URL.
+        name: &'static str,
+    },
+    /// The URL of the configuration has a user.
+    #[error("must have no user and password: outbound.secret names a Secret with them")]
+    UserInfo,
+    /// The files with the user and the password cannot be used.
+    #[error("failed to read the user and password of the proxy: {0}")]
+    Secret(OutboundError),
+    /// The proxy has an address that must not receive requests.
+    #[error("the proxy {proxy}: {error}; outbound.allowedHosts lists the permitted hosts")]
+    Refused {
+        /// Host and port of the proxy.
+        proxy: String,
+        /// The reason.
+        error: OutboundError,
+    },
+    /// There is no connection to the proxy.
+    #[error("failed to connect to the proxy {proxy}: {why}")]
+    Unreachable {
+        /// Host and port of the proxy.
+        proxy: String,
+        /// The reason.
+        why: String,
+    },
+    /// The proxy did not respond in time.
+    #[error("the proxy {proxy} opened no tunnel within {timeout:?}")]
+    Late {
+        /// Host and port of the proxy.
+        proxy: String,
+        /// The timeout.
+        timeout: Duration,
+    },
+    /// The proxy requires other credentials.
+    #[error("the proxy {proxy} {given} (407); outbound.secret names a Secret with them")]
+    Unauthorized {
+        /// Host and port of the proxy.
+        proxy: String,
+        /// What the proxy requires.
+        given: &'static str,
+    },
+    /// The proxy denies the tunnel.
+    #[error("the proxy {proxy} responded {code} to CONNECT")]
+    NoTunnel {
+        /// Host and port of the proxy.
+        proxy: String,
+        /// The code of the response.
+        code: String,
     },
 }

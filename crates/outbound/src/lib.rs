@@ -1,11 +1,14 @@
 //! HTTP to servers that users configure, such as functions of composites and receivers of notifications. The client
 //! connects to no address that only this process or its machine can reach, whichever address a name resolves to; it
 //! resolves a name once, in this crate, so that the name cannot resolve to another address when the client connects.
-//! The client follows no redirect and uses no proxy of the environment.
+//! The client follows no redirect, and uses the proxy of a program only if the program passes it ([`Proxies`]).
 
 mod address;
+mod connector;
 mod endpoint;
 mod error;
+mod proxies;
+pub mod proxy;
 mod resolver;
 
 use std::collections::BTreeSet;
@@ -19,14 +22,16 @@ use hyper::body::Bytes;
 use hyper_rustls::builderstates::WantsSchemes;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
-pub use endpoint::{Endpoint, read};
-pub use error::OutboundError;
+pub use connector::Connector;
+pub use endpoint::{CredentialFiles, Endpoint, Roots, read};
+pub use error::{OutboundError, ProxyError};
+pub use proxies::{Proxies, ProxySettings};
+pub use proxy::NoProxyUrl;
 pub use resolver::Resolver;
 
 /// The time after which an idle connection is closed.
@@ -35,7 +40,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client for requests. Clones share connections.
-pub type HttpClient = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
+pub type HttpClient = Client<HttpsConnector<Connector>, Full<Bytes>>;
 
 /// The allowed destinations of requests.
 #[derive(Clone, Debug, Default)]
@@ -44,9 +49,24 @@ pub struct Allowed {
     pub hosts: Arc<BTreeSet<String>>,
     /// The addresses of the API server, which would accept a request as one from oz's network.
     pub api_servers: Arc<[IpAddr]>,
+    /// The proxies through which requests are sent.
+    pub proxies: Proxies,
 }
 
 impl Allowed {
+    /// Creates the destinations of a client for one host, which may have any address: the administrator of oz names it,
+    /// and it may well be next to oz.
+    #[must_use]
+    pub fn any_address_of(host: &str, proxies: &Proxies) -> Self {
+        let host = host.to_lowercase();
+        let literal = host.trim_start_matches('[').trim_end_matches(']');
+        Self {
+            hosts: Arc::new(BTreeSet::from([literal.to_owned(), host])),
+            proxies: proxies.clone(),
+            ..Self::default()
+        }
+    }
+
     /// Checks whether a request for this host may be sent to this address.
     ///
     /// # Errors
@@ -105,6 +125,8 @@ pub enum Trust {
     System,
     /// Only these, as PEM.
     Only(Vec<u8>),
+    /// The certificate authorities of the Web, by Mozilla's list, which is compiled in.
+    Public,
 }
 
 /// Creates a client that connects only to allowed destinations.
@@ -112,10 +134,6 @@ pub enum Trust {
 /// # Errors
 /// When the trusted PEM contains no certificate.
 pub fn client(allowed: Allowed, trust: &Trust) -> Result<HttpClient, OutboundError> {
-    let mut connector = HttpConnector::new_with_resolver(Resolver::new(allowed));
-    connector.enforce_http(false);
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let trusting = match trust {
         Trust::System => HttpsConnectorBuilder::new()
             .try_with_platform_verifier()
@@ -125,11 +143,12 @@ pub fn client(allowed: Allowed, trust: &Trust) -> Result<HttpClient, OutboundErr
                 trusting(RootCertStore::empty())
             }),
         Trust::Only(pem) => trusting(roots(pem)?),
+        Trust::Public => trusting(public_roots()),
     };
     let connector = trusting
         .https_or_http()
         .enable_http1()
-        .wrap_connector(connector);
+        .wrap_connector(Connector::new(allowed));
     Ok(Client::builder(TokioExecutor::new())
         .pool_idle_timeout(IDLE)
         .pool_timer(TokioTimer::new())
@@ -141,6 +160,13 @@ fn trusting(roots: RootCertStore) -> HttpsConnectorBuilder<WantsSchemes> {
         .with_root_certificates(roots)
         .with_no_client_auth();
     HttpsConnectorBuilder::new().with_tls_config(config)
+}
+
+/// Returns Mozilla's certificate authorities.
+fn public_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
+    roots
 }
 
 fn roots(pem: &[u8]) -> Result<RootCertStore, OutboundError> {
@@ -191,6 +217,7 @@ mod tests {
             let at = Allowed {
                 hosts: Arc::new(BTreeSet::from(["sidecar.test".to_owned()])),
                 api_servers: Arc::new(["10.9.9.9".parse().unwrap()]),
+                ..Allowed::default()
             };
             assert_eq!(at.check("a.test", parsed).is_ok(), allowed, "{address}");
             assert!(at.check("Sidecar.test", parsed).is_ok(), "{address}");
@@ -221,5 +248,12 @@ mod tests {
         let client = |pem: &str| client(Allowed::default(), &Trust::Only(pem.into()));
         assert!(client("").is_err());
         assert!(client("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").is_err());
+    }
+
+    #[test]
+    fn public_roots_contain_all_authorities_of_list() {
+        let listed = webpki_root_certs::TLS_SERVER_ROOT_CERTS.len();
+        assert!(listed > 100, "{listed}");
+        assert_eq!(public_roots().len(), listed);
     }
 }

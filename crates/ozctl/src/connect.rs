@@ -12,11 +12,11 @@ use kube::config::{
     KubeconfigError,
 };
 use oz_api::duration::GoDuration;
+use oz_outbound::proxy;
 
 use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::failure::{Failure, Result};
-use crate::proxy;
 
 /// The timeout for a connection to be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -87,9 +87,11 @@ async fn config(flags: &Connection) -> Result<Config> {
     let may_ask = !flags.unattended && std::io::stdin().is_terminal();
     leave_input_alone(&mut config.auth_info, may_ask)?;
     // The library compares NO_PROXY with the proxy; kubectl compares it with the server.
-    config.proxy_url = proxy::find(&config.cluster_url, own_proxy.as_deref(), |name| {
+    let proxy = proxy::find(&config.cluster_url, own_proxy.as_deref(), |name| {
         std::env::var(name).ok()
-    })?;
+    });
+    config.proxy_url = proxy
+        .map_err(|error| Failure::new(error.to_string()).next("write it as http://HOST:PORT"))?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // A session may be silent for all its duration; pings keep its connection alive.
     config.read_timeout = None;

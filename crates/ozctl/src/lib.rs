@@ -12,7 +12,6 @@ mod context;
 mod interrupts;
 mod output;
 mod paddock;
-mod proxy;
 mod session;
 mod steps;
 mod terminal;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{ArgAction, Args};
 use kube::Config;
-use kube::config::KubeConfigOptions;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use tracing::Metadata;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -131,8 +131,56 @@ impl Common {
             return Config::incluster()
                 .context("failed to find a cluster; name one with --kubeconfig or $KUBECONFIG");
         };
-        Config::from_custom_kubeconfig(found, &KubeConfigOptions::default())
-            .await
-            .with_context(|| format!("failed to use {source}"))
+        let names_proxy = names_proxy(&found);
+        let config = Config::from_custom_kubeconfig(found, &KubeConfigOptions::default()).await;
+        let mut config = config.with_context(|| format!("failed to use {source}"))?;
+        // The library takes the proxy of the environment, which is for servers outside the cluster.
+        config.proxy_url = config.proxy_url.filter(|_| names_proxy);
+        Ok(config)
+    }
+}
+/// Checks whether the current context of a kubeconfig names a proxy for the API server.
+fn names_proxy(kubeconfig: &Kubeconfig) -> bool {
+    let current = kubeconfig.current_context.as_ref();
+    let contexts = &kubeconfig.contexts;
+    let context = contexts.iter().find(|one| Some(&one.name) == current);
+    let name = context.and_then(|one| Some(&one.context.as_ref()?.cluster));
+    let clusters = &kubeconfig.clusters;
+    let cluster = clusters.iter().find(|one| Some(&one.name) == name);
+    let proxy = cluster.and_then(|one| one.cluster.as_ref()?.proxy_url.as_deref());
+    proxy.is_some_and(|proxy| !proxy.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_proxy_of_current_cluster_is_one_of_api_server() {
+        let kubeconfig = |current: &str| -> Kubeconfig {
+            serde_json::from_value(serde_json::json!({
+                "current-context": current,
+                "contexts": [
+                    {"name": "direct", "context": {"cluster": "direct", "user": "a"}},
+                    {"name": "proxied", "context": {"cluster": "proxied", "user": "a"}},
+                    {"name": "lost", "context": {"cluster": "none", "user": "a"}},
+                ],
+                "clusters": [
+                    {"name": "direct", "cluster": {"server": "https://a.test"}},
+                    {"name": "proxied", "cluster": {
+                        "server": "https://b.test", "proxy-url": "http://proxy:3128",
+                    }},
+                ],
+            }))
+            .unwrap()
+        };
+        for (current, expected) in [
+            ("direct", false),
+            ("proxied", true),
+            ("lost", false),
+            ("other", false),
+        ] {
+            assert_eq!(names_proxy(&kubeconfig(current)), expected, "{current}");
+        }
     }
 }

@@ -11,8 +11,9 @@ use crate::{configuration_text, rendered, value_files};
 
 /// The packages that call other servers than the API server: their URLs are in the configuration that the test below
 /// reads. A change that adds a package here adds its connections to charts/oz/templates/_egress.tpl. The chart does not
-/// install oz-harness, which runs in the pods of runs: the operator writes their NetworkPolicies.
-const CALLERS: [&str; 4] = ["audit", "gate", "harness", "operator"];
+/// install oz-harness, which runs in the pods of runs: the operator writes their NetworkPolicies. `config` and `ozctl`
+/// use the rules about proxies, and call no server.
+const CALLERS: [&str; 6] = ["audit", "config", "gate", "harness", "operator", "ozctl"];
 
 #[test]
 fn packages_with_outbound_calls_are_listed_by_chart() -> Result<()> {

@@ -93,6 +93,12 @@ fn invalid_or_misspelt_chart_value_is_refused() -> Result<()> {
         ("tickets.checks.jira.url=https://jira.test", "jira/url"),
         ("tickets.checks.jira.failurePolicy=Maybe", "failurePolicy"),
         ("tickets.checks.jira.interval=often", "interval"),
+        ("outbound.proxy=socks5://proxy:1080", "outbound/proxy"),
+        ("outbound.proxy=http://oz:secret@proxy:3128", "outbound/proxy"),
+        ("outbound.noProxy={a.test b.test}", "noProxy/0"),
+        ("audit.http.secret.headers.Host=key", "headers"),
+        ("audit.http.secret.headers.content-type=key", "headers"),
+        ("composites.hookServers.hooks.secret.token=token", "name"),
         ("gate.recordings.url=file:///tmp", "recordings/url"),
         ("gate.recordings.endpoint=minio:9000", "endpoint"),
         ("gate.recordings.spool.sizeLimit=1Gi", "sizeLimit"),
@@ -160,7 +166,8 @@ fn a_value_set_to_null_is_as_good_as_empty() -> Result<()> {
         "gate.enabled=true,gate.recordings=null",
         // `helm upgrade --reuse-values` over a version without these sections.
         "gate=null,composites=null,harness=null",
-        "notifications=null,tickets=null",
+        "notifications=null,tickets=null,outbound=null",
+        "outbound.secret=null,outbound.noProxy=null",
     ] {
         configuration(&[&format!("--set={flag}")])?;
     }

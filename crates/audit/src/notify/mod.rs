@@ -1,16 +1,19 @@
 //! Notifications about audit records to external servers, such as chat, pagers, or any server that accepts events. Each
 //! route has a limited queue and a task that sends; no decision and no end of access waits for either.
 
+mod body;
 mod meters;
 mod queue;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use oz_outbound::Allowed;
-use oz_trail::notify::{Route, Routes, body};
+use oz_outbound::{Allowed, Proxies};
+use oz_trail::notify::{Route, Routes, content};
 use prometheus_client::registry::Registry;
 
 use crate::outlets::{Intake, Written};
@@ -30,19 +33,26 @@ impl Notifier {
     ///
     /// # Errors
     /// If a URL is invalid.
-    pub(crate) fn start(routes: &Routes, secrets: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(routes: &Routes, secrets: &Path, proxies: Proxies) -> anyhow::Result<Self> {
         let hosts = routes.allowed_hosts.iter().map(|host| host.to_lowercase());
         let allowed = Allowed {
             hosts: Arc::new(hosts.collect()),
+            proxies,
             ..Allowed::default()
         };
         let meters = Meters::default();
         let mut ways = Vec::new();
         for (number, route) in routes.routes.iter().enumerate() {
-            if let Some(url) = &route.url
+            let at = format!("invalid configuration: notifications.routes[{number}]");
+            if let Some(url) = route.url_for("ticket")
                 && let Err(why) = allowed.url(url.trim())
             {
-                bail!("invalid configuration: notifications.routes[{number}].url: {why}");
+                bail!("{at}.url: {why}");
+            }
+            if let Some(body) = &route.body
+                && let Err(why) = body::check(body)
+            {
+                bail!("{at}.body: {why}");
             }
             let queue = Queue::new(meters.route_meters(route));
             let sender = Sender::new(route.clone(), secrets, queue.clone(), allowed.clone());
@@ -74,8 +84,8 @@ impl Intake for Notifier {
             if !route.wants(record) {
                 continue;
             }
-            match body(route, &written.entry, &written.line) {
-                Ok(body) => queue.push(Message::new(&record.id, body)),
+            match content(route, &written.entry, &written.line) {
+                Ok(content) => queue.push(Message::new(record, content)),
                 Err(error) => {
                     tracing::error!(%error, route = route.name, "failed to write a notification")
                 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use oz_trail::Record;
+use oz_trail::notify::{Content, TICKET};
 use tokio::time::Instant;
 
 use super::meters::RouteMeters;
@@ -15,16 +17,19 @@ const MOST: usize = 1_000;
 pub(super) struct Message {
     /// The id of the event, by which a server detects a notification that it receives twice.
     pub(super) id: String,
-    pub(super) body: Vec<u8>,
+    pub(super) content: Content,
+    /// The change ticket of the request, which the URL of a route may contain.
+    pub(super) ticket: Option<String>,
     /// The instant since which the notification waits.
     pub(super) since: Instant,
 }
 
 impl Message {
-    pub(super) fn new(id: &str, body: Vec<u8>) -> Self {
+    pub(super) fn new(record: &Record, content: Content) -> Self {
         Self {
-            id: id.to_owned(),
-            body,
+            id: record.id.clone(),
+            content,
+            ticket: record.details.get(TICKET).cloned(),
             since: Instant::now(),
         }
     }

@@ -9,11 +9,13 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
-use oz_outbound::{Allowed, Endpoint, HttpClient, read};
+use oz_cel::body::Variables;
+use oz_outbound::{Allowed, CredentialFiles, Endpoint, HttpClient, Roots, read};
 use oz_runtime::root_cause;
-use oz_trail::notify::Route;
 use oz_trail::notify::signature::SigningKey;
+use oz_trail::notify::{Content, Route};
 
+use super::body::{self, BodyError};
 use super::queue::{Message, Queue};
 use crate::spool::asked_pause;
 
@@ -29,7 +31,7 @@ const TRIED_FOR: Duration = Duration::from_secs(3_600);
 
 /// The result of one attempt.
 #[derive(Debug)]
-enum Attempt {
+pub(super) enum Attempt {
     Taken,
     /// The server rejects the notification as invalid.
     Never(String),
@@ -42,6 +44,8 @@ pub(super) struct Sender {
     route: Route,
     url_file: Option<PathBuf>,
     signing_key_file: Option<PathBuf>,
+    /// The directory of the Secret.
+    directory: PathBuf,
     queue: Queue,
     endpoint: Endpoint,
 }
@@ -49,13 +53,19 @@ pub(super) struct Sender {
 impl Sender {
     pub(super) fn new(route: Route, secrets: &Path, queue: Queue, allowed: Allowed) -> Self {
         let file = |key: &Option<String>| route.file(secrets, key.as_deref());
-        let (ca_file, token_file) = (file(&route.secret.ca), file(&route.secret.token));
+        let credentials = CredentialFiles {
+            token: file(&route.secret.token),
+            authorization: file(&route.secret.authorization),
+            headers: route.secret.headers.files(&route.directory(secrets)),
+        };
+        let roots = Roots::new(route.public_roots, file(&route.secret.ca));
         Self {
             url_file: file(&route.secret.url),
             signing_key_file: file(&route.secret.signing_key),
+            directory: route.directory(secrets),
             route,
             queue,
-            endpoint: Endpoint::new(allowed, ca_file, token_file),
+            endpoint: Endpoint::new(allowed, roots, credentials),
         }
     }
 
@@ -101,9 +111,13 @@ impl Sender {
         }
     }
 
-    async fn attempt(&self, message: &Message) -> Attempt {
-        let prepared = self.request(message);
-        let (client, request) = match prepared {
+    pub(super) async fn attempt(&self, message: &Message) -> Attempt {
+        let body = match self.body(message).await {
+            Ok(body) => body,
+            Err(why @ BodyError::Never(_)) => return Attempt::Never(why.to_string()),
+            Err(why) => return Attempt::Later(why.to_string(), None),
+        };
+        let (client, request) = match self.request(message, body) {
             Ok(both) => both,
             Err(error) => return Attempt::Later(error.to_string(), None),
         };
@@ -124,13 +138,38 @@ impl Sender {
         }
     }
 
+    /// Returns the body of a message.
+    async fn body(&self, message: &Message) -> Result<Vec<u8>, BodyError> {
+        let route = &self.route;
+        let (record, link) = match &message.content {
+            Content::Variables { record, link } => (record.clone(), link.clone()),
+            Content::Body(body) => return Ok(body.clone()),
+        };
+        let secret = body::secret(&route.secret.values, &self.directory)?;
+        let variables = Variables {
+            record,
+            link,
+            secret,
+        };
+        // The configuration requires the expression for its format.
+        let text = route.body.as_deref().unwrap_or("null");
+        body::evaluated(text, variables).await
+    }
+
     /// Builds the request and its client. Files are read again each time, since a Secret may have changed.
-    fn request(&self, message: &Message) -> anyhow::Result<(HttpClient, Request<Full<Bytes>>)> {
+    fn request(
+        &self,
+        message: &Message,
+        body: Vec<u8>,
+    ) -> anyhow::Result<(HttpClient, Request<Full<Bytes>>)> {
         let route = &self.route;
         let from_file = self.url_file.as_deref().map(read).transpose()?;
-        let url = from_file.as_deref().or(route.url.as_deref());
-        let url = url.context("the route has no URL")?.trim();
-        let uri = self.endpoint.allowed.url(url)?;
+        let url = from_file.or_else(|| match &message.ticket {
+            Some(ticket) => route.url_for(ticket),
+            None => route.url.clone(),
+        });
+        let url = url.context("the route has no URL")?;
+        let uri = self.endpoint.allowed.url(url.trim())?;
         let seconds = jiff::Timestamp::now().as_second();
         let mut request = Request::post(uri)
             .header(CONTENT_TYPE, route.format.media_type())
@@ -139,11 +178,11 @@ impl Sender {
         if let Some(file) = &self.signing_key_file {
             let key = SigningKey::read(&read(file)?);
             let key = key.map_err(|wanted| anyhow!("{} {wanted}", file.display()))?;
-            let signature = key.sign(&message.id, seconds, &message.body);
+            let signature = key.sign(&message.id, seconds, &body);
             request = request.header("webhook-signature", signature);
         }
-        let request = self.endpoint.authorized(request)?;
-        let body = Full::new(Bytes::from(message.body.clone()));
+        let request = self.endpoint.authenticated(request)?;
+        let body = Full::new(Bytes::from(body));
         let client = self.endpoint.client();
         let request = request.body(body)?;
         Ok((client?, request))

@@ -27,8 +27,11 @@ const LOOPS: [&str; 6] = ["all", "exists", "exists_one", "existsOne", "filter", 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
     /// The policy is too long.
-    #[error("must be at most {MAX_BYTES} bytes")]
-    TooLarge,
+    #[error("must be at most {most} bytes")]
+    TooLarge {
+        /// The maximum length, in bytes.
+        most: usize,
+    },
     /// The policy is nested too deeply.
     #[error("must not nest brackets, conditions and signs deeper than {MAX_DEPTH}")]
     TooDeep,
@@ -57,8 +60,16 @@ pub enum Excess {
 /// # Errors
 /// The bound that the policy exceeds.
 pub fn bounded(policy: &str) -> Result<(), Excess> {
-    if policy.len() > MAX_BYTES {
-        return Err(Excess::TooLarge);
+    bounded_within(policy, MAX_BYTES)
+}
+
+/// Does the same as [`bounded`], for a text of at most `most` bytes.
+///
+/// # Errors
+/// The bound that the text exceeds.
+pub fn bounded_within(policy: &str, most: usize) -> Result<(), Excess> {
+    if policy.len() > most {
+        return Err(Excess::TooLarge { most });
     }
     let mut scan = Scan::default();
     let mut letters = policy.chars().peekable();
@@ -196,7 +207,10 @@ mod tests {
     #[test]
     fn costly_connection_policy_is_rejected_before_parsing() {
         for (policy, excess) in [
-            ("x".repeat(MAX_BYTES + 1), Excess::TooLarge),
+            (
+                "x".repeat(MAX_BYTES + 1),
+                Excess::TooLarge { most: MAX_BYTES },
+            ),
             ("(".repeat(500), Excess::TooDeep),
             ("[".repeat(MAX_DEPTH + 1), Excess::TooDeep),
             (format!("{}true", "!".repeat(900)), Excess::TooDeep),

@@ -11,6 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::CheckTerms;
+use super::secret::{CheckError, CheckSecret};
 use crate::validate::dns_label;
 
 /// The maximum number of checks.
@@ -59,6 +60,9 @@ pub struct Check {
     /// The Secret of the check, in oz's namespace.
     #[serde(default)]
     pub secret: CheckSecret,
+    /// Trust the certificate authorities of the Web, by Mozilla's list. Excludes secret.ca.
+    #[serde(default)]
+    pub public_roots: bool,
     /// CEL over `status` and `body` of the response: true if the ticket permits access.
     pub accept: String,
     /// Timeout of the server, from 100ms to 30s.
@@ -80,18 +84,6 @@ pub struct Check {
     )]
     #[schemars(with = "String", regex(pattern = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"))]
     interval: SignedDuration,
-}
-
-/// The Secret of a ticket check, and the names of its keys.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct CheckSecret {
-    /// Name of the Secret. Empty for none.
-    pub name: String,
-    /// Its key with a bearer token.
-    pub token: Option<String>,
-    /// Its key with the CA bundle (PEM) that verifies the server.
-    pub ca: Option<String>,
 }
 
 /// The reason why the URL of a check is invalid.
@@ -127,16 +119,6 @@ enum CheckDurationInvalid {
     },
 }
 
-/// The fault of checks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{at}: {why}")]
-pub struct CheckError {
-    /// The path of the field, such as `checks.jira`.
-    pub at: String,
-    /// The fault.
-    pub why: String,
-}
-
 impl Checks {
     /// Checks the number and the names of the checks.
     ///
@@ -155,12 +137,7 @@ impl Checks {
                 let why = format!("the name {why}");
                 return Err(CheckError { at, why });
             }
-            let secret = &check.secret;
-            if secret.name.is_empty() && (secret.token.is_some() || secret.ca.is_some()) {
-                let at = format!("{at}.secret.name");
-                let why = "is required for its keys".to_owned();
-                return Err(CheckError { at, why });
-            }
+            check.secret.check(&at, check.public_roots)?;
         }
         Ok(())
     }
@@ -191,10 +168,10 @@ impl Check {
         self.url.replace(PLACE, &encoded(ticket))
     }
 
-    /// Returns the file of a key of the check's Secret, in the directory of Secrets; `name` is the check's.
+    /// Returns the directory of the check's Secret, in the directory of Secrets; `name` is the check's.
     #[must_use]
-    pub fn file(secrets: &Path, name: &str, key: Option<&str>) -> Option<PathBuf> {
-        key.map(|key| secrets.join("tickets").join(name).join(key))
+    pub fn directory(secrets: &Path, name: &str) -> PathBuf {
+        secrets.join("tickets").join(name)
     }
 }
 
@@ -349,6 +326,39 @@ mod tests {
             let mut check = check_json("https://jira.test/{ticket}");
             check[field] = json!(value);
             assert!(read(check).is_err(), "{field}: {value}");
+        }
+        for (field, value, why) in [
+            (
+                "secret",
+                json!({"authorization": "a"}),
+                "checks.jira.secret.name: is required",
+            ),
+            (
+                "secret",
+                json!({"headers": {"X-Api-Key": "k"}}),
+                "checks.jira.secret.name: is required",
+            ),
+            (
+                "secret",
+                json!({"name": "s", "token": "t", "authorization": "a"}),
+                "checks.jira.secret.authorization: excludes",
+            ),
+            (
+                "secret",
+                json!({"name": "s", "ca": "ca.crt"}),
+                "checks.jira.publicRoots: excludes",
+            ),
+            (
+                "secret",
+                json!({"name": "s", "headers": {"TE": "k"}}),
+                "TE cannot be set",
+            ),
+        ] {
+            let mut check = check_json("https://jira.test/{ticket}");
+            check["publicRoots"] = json!(true);
+            check[field] = value;
+            let error = read(check).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
         let name = all(json!({"checks": {"Jira!": check_json("https://jira.test/{ticket}")}}));
         assert!(name.unwrap_err().contains("the name"));

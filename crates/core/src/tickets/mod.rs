@@ -2,6 +2,7 @@
 //! effect that queries a server ([`Ask`]). The operator implements the query.
 
 mod checks;
+mod secret;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller::{Effect, Failure, Step};
 
-pub use checks::{Check, CheckError, Checks, FailurePolicy};
+pub use checks::{Check, Checks, FailurePolicy};
+pub use secret::{CheckError, CheckSecret};
 
 /// Name of the port.
 pub const PORT: &str = "tickets";

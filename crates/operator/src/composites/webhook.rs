@@ -3,11 +3,12 @@
 //! and the size of a response is limited.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER};
-use http::uri::Authority;
+use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -16,12 +17,15 @@ use jiff::{SignedDuration, Timestamp};
 use oz_composites::declared::Call;
 use oz_composites::protocol::MAX_ANSWER;
 use oz_composites::{AnswerError, Refused};
+use oz_config::{Composites, HookServer};
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::has_come;
-use oz_outbound::{Allowed, HttpClient, Trust};
+use oz_outbound::{Allowed, Endpoint, HttpClient, OutboundError, Proxies, Roots};
 use oz_runtime::root_cause;
 use serde_json::Value;
 use tokio::sync::Semaphore;
+
+use crate::servers::endpoint;
 
 /// The part of a response, in bytes, that is read without waiting for others.
 const SMALL_ANSWER: usize = 256 * 1024;
@@ -37,31 +41,51 @@ const TOLD: usize = 200;
 /// The client that calls functions. Clones share connections.
 #[derive(Clone)]
 pub(crate) struct Webhooks {
-    client: HttpClient,
+    /// The servers with a configuration of their own, by their hosts.
+    servers: Arc<BTreeMap<String, Endpoint>>,
+    /// All other servers.
+    others: Arc<Endpoint>,
     addresses: Arc<BTreeMap<String, SocketAddr>>,
     allowed: Allowed,
     large: Arc<Semaphore>,
 }
 
 impl Webhooks {
-    /// Creates a client that uses these addresses for their hosts, and never calls `api_servers`.
-    pub(crate) fn new(
-        addresses: &BTreeMap<String, SocketAddr>,
-        api_servers: Vec<IpAddr>,
-    ) -> anyhow::Result<Self> {
-        let allowed = Allowed {
-            api_servers: api_servers.into(),
-            ..Allowed::default()
+    /// Creates a client that sends requests to these destinations, and to the addresses of the configuration for their
+    /// hosts. The Secrets of servers are mounted in a directory.
+    pub(crate) fn new(settings: &Composites, secrets: &Path, allowed: &Allowed) -> Self {
+        let addresses = settings.hook_addresses.iter();
+        let addresses: BTreeMap<String, SocketAddr> = addresses
+            .map(|(host, address)| (host.to_lowercase(), *address))
+            .collect();
+        // A configured address may be any, also one of this machine.
+        let allowed_of = |host: &String| match addresses.get(host) {
+            Some(address) => {
+                Allowed::any_address_of(&address.ip().to_string(), &Proxies::default())
+            }
+            None => allowed.clone(),
         };
-        let addresses = addresses
-            .iter()
-            .map(|(host, address)| (host.to_lowercase(), *address));
-        Ok(Self {
-            client: oz_outbound::client(allowed.clone(), &Trust::System)?,
-            addresses: Arc::new(addresses.collect()),
-            allowed,
+        let mut servers = BTreeMap::new();
+        for host in addresses.keys() {
+            let server = Endpoint::without_credentials(allowed_of(host), Roots::System);
+            servers.insert(host.clone(), server);
+        }
+        for (host, server) in &settings.hook_servers {
+            let directory = HookServer::directory(secrets, host);
+            let secret = (&server.secret, server.public_roots);
+            let server = endpoint(allowed_of(host), secret, &directory);
+            servers.insert(host.clone(), server);
+        }
+        Self {
+            servers: Arc::new(servers),
+            others: Arc::new(Endpoint::without_credentials(
+                allowed.clone(),
+                Roots::System,
+            )),
+            addresses: Arc::new(addresses),
+            allowed: allowed.clone(),
             large: Arc::new(Semaphore::new(LARGE_ANSWERS)),
-        })
+        }
     }
 
     /// Calls a function with a request, and decodes the response with `read`.
@@ -89,8 +113,8 @@ impl Webhooks {
     }
 
     async fn ask(&self, call: &Call, request: &Value, now: Timestamp) -> Result<Value, Refused> {
-        let request = self.request(&call.url, request)?;
-        let answer = self.client.request(request).await;
+        let (client, request) = self.request(&call.url, request)?;
+        let answer = client.request(request).await;
         let answer = answer.map_err(|error| failed(root_cause(&error)))?;
         let (status, retry) = (answer.status(), answer.headers().get(RETRY_AFTER).cloned());
         let body = self.body(answer).await?;
@@ -115,7 +139,12 @@ impl Webhooks {
         }
     }
 
-    fn request(&self, url: &str, body: &Value) -> Result<Request<Full<Bytes>>, Refused> {
+    /// Builds the request and its client.
+    fn request(
+        &self,
+        url: &str,
+        body: &Value,
+    ) -> Result<(HttpClient, Request<Full<Bytes>>), Refused> {
         let invalid = |error: &dyn std::fmt::Display| {
             Refused::from(Failure::invalid(
                 "HookInvalid",
@@ -126,6 +155,9 @@ impl Webhooks {
         let authority = uri.authority().cloned();
         let authority = authority.ok_or_else(|| invalid(&"the URL of the hook names no host"))?;
         let host = authority.host().to_lowercase();
+        let server = self.servers.get(&host);
+        // A secret is not sent in plain text, whichever scheme the author of the composite chooses.
+        let authenticated = server.filter(|_| uri.scheme() == Some(&Scheme::HTTPS));
         let uri = match self.addresses.get(&host) {
             Some(address) => {
                 let mut parts = uri.into_parts();
@@ -141,11 +173,20 @@ impl Webhooks {
         };
         let body = serde_json::to_vec(body).map_err(|error| invalid(&error))?;
         let host = HeaderValue::from_str(authority.as_str()).map_err(|error| invalid(&error))?;
-        Request::post(uri)
+        let request = Request::post(uri)
             .header(HOST, host)
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| invalid(&error))
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let request = match authenticated {
+            Some(server) => server.authenticated(request),
+            None => Ok(request),
+        };
+        // A Secret may be corrected later.
+        let unusable = |error: OutboundError| failed(error.to_string());
+        let request = request.map_err(unusable)?;
+        let request = request.body(Full::new(Bytes::from(body)));
+        let request = request.map_err(|error| invalid(&error))?;
+        let client = server.unwrap_or(&self.others).client();
+        Ok((client.map_err(unusable)?, request))
     }
 
     /// Returns the whole body, if it is not too large.
@@ -190,4 +231,54 @@ fn retry_at(retry: Option<&HeaderValue>, now: Timestamp) -> Timestamp {
     said.filter(|at| !has_come(now, *at))
         .unwrap_or(default)
         .min(latest)
+}
+
+#[cfg(test)]
+mod tests {
+    use oz_core::tickets::CheckSecret;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns the webhooks of a configuration in which `hooks.test` has a token.
+    fn webhooks(secrets: &Path) -> Webhooks {
+        let server = HookServer {
+            secret: CheckSecret {
+                name: "hooks".to_owned(),
+                authorization: Some("authorization".to_owned()),
+                ..CheckSecret::default()
+            },
+            public_roots: true,
+        };
+        let settings = Composites {
+            hook_servers: BTreeMap::from([("hooks.test".to_owned(), server)]),
+            ..Composites::default()
+        };
+        Webhooks::new(&settings, secrets, &Allowed::default())
+    }
+
+    #[tokio::test]
+    async fn hook_gets_credentials_of_its_host_over_https_only() {
+        let secrets = tempfile::tempdir().unwrap();
+        let directory = secrets.path().join("hooks/hooks.test");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("authorization"), "Basic b3o6c2VjcmV0\n").unwrap();
+        let webhooks = webhooks(secrets.path());
+        for (url, expected) in [
+            ("https://hooks.test/sync", Some("Basic b3o6c2VjcmV0")),
+            ("https://HOOKS.test:8443/sync", Some("Basic b3o6c2VjcmV0")),
+            ("http://hooks.test/sync", None),
+            ("https://other.test/sync", None),
+            ("https://x.hooks.test/sync", None),
+        ] {
+            let (_, request) = webhooks.request(url, &json!({})).ok().unwrap();
+            let sent = request.headers().get("authorization");
+            let sent = sent.map(|value| value.to_str().unwrap());
+            assert_eq!(sent, expected, "{url}");
+        }
+        std::fs::remove_file(directory.join("authorization")).unwrap();
+        let missing = webhooks.request("https://hooks.test/sync", &json!({}));
+        let missing = missing.err().unwrap().failure.message;
+        assert!(missing.contains("hooks.test/authorization"), "{missing}");
+    }
 }

@@ -17,6 +17,8 @@ use oz_runtime::root_cause;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use crate::servers::endpoint;
+
 /// The maximum number of concurrent queries of each check.
 pub(super) const AT_ONCE: usize = 16;
 
@@ -56,11 +58,11 @@ impl Server {
         oz_cel::ticket::compile(&check.accept).map_err(InvalidCheck::Accept)?;
         let url = allowed.url(&check.url("ticket"));
         url.map_err(InvalidCheck::Url)?;
-        let file = |key: &Option<String>| Check::file(secrets, name, key.as_deref());
-        let (ca_file, token_file) = (file(&check.secret.ca), file(&check.secret.token));
+        let directory = Check::directory(secrets, name);
+        let server = (&check.secret, check.public_roots);
         Ok(Self {
             check: check.clone(),
-            endpoint: Endpoint::new(allowed, ca_file, token_file),
+            endpoint: endpoint(allowed, server, &directory),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
         })
     }
@@ -79,7 +81,7 @@ impl Server {
     async fn answered(&self, ticket: &str) -> anyhow::Result<(StatusCode, Bytes)> {
         let uri = self.endpoint.allowed.url(&self.check.url(ticket))?;
         let request = Request::get(uri).header(ACCEPT, "application/json");
-        let request = self.endpoint.authorized(request)?;
+        let request = self.endpoint.authenticated(request)?;
         let request = request.body(Full::default())?;
         let client = self.endpoint.client()?;
         let answer = client.request(request).await;

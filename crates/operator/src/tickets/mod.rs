@@ -21,7 +21,7 @@ use oz_core::kinds::AccessRequest;
 use oz_core::lifecycle::window::{after, has_come};
 use oz_core::tickets::{Answer, Ask, CheckTerms, Checks, Said, Tickets};
 use oz_engine::{Port, Signal};
-use oz_outbound::Allowed;
+use oz_outbound::{Allowed, Proxies};
 use oz_runtime::Clock;
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::registry::Registry;
@@ -65,10 +65,16 @@ impl TicketChecks {
     ///
     /// # Errors
     /// A check has an invalid URL, or an invalid expression for responses.
-    pub(crate) fn new(checks: &Checks, secrets: &Path, clock: impl Clock) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        checks: &Checks,
+        secrets: &Path,
+        proxies: Proxies,
+        clock: impl Clock,
+    ) -> anyhow::Result<Self> {
         let hosts = checks.allowed_hosts.iter().map(|host| host.to_lowercase());
         let allowed = Allowed {
             hosts: Arc::new(hosts.collect()),
+            proxies,
             ..Allowed::default()
         };
         let terms = Arc::new(checks.terms());

@@ -3,6 +3,7 @@
 
 mod alertmanager;
 mod cloud_event;
+mod custom;
 mod routes;
 pub mod signature;
 mod slack;
@@ -12,6 +13,7 @@ mod text;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{Entry, Record};
 
@@ -30,33 +32,56 @@ pub enum Format {
     Slack,
     /// An alert for `/api/v2/alerts` of an Alertmanager; the alert of a grant resolves when access ends.
     Alertmanager,
+    /// The JSON that `body` of the route describes, for any other server.
+    Custom,
 }
 
 impl Format {
-    /// Returns the media type of [`body`].
+    /// Returns the media type of the [`content`].
     #[must_use]
     pub fn media_type(self) -> &'static str {
         match self {
             Self::CloudEvents => "application/cloudevents+json; charset=utf-8",
-            Self::Slack | Self::Alertmanager => "application/json",
+            Self::Slack | Self::Alertmanager | Self::Custom => "application/json",
         }
     }
 }
 
-/// Returns the body of the notification about an entry; `line` is the entry as in the log.
+/// The content of a notification.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// The body.
+    Body(Vec<u8>),
+    /// The variables of the expression that gives the body.
+    Variables {
+        /// The record.
+        record: Value,
+        /// The link to the request, a text; empty if there is none.
+        link: Value,
+    },
+}
+
+/// Returns the content of the notification about an entry; `line` is the entry as in the log.
 ///
 /// # Errors
 /// If the line is not JSON.
-pub fn body(route: &Route, entry: &Entry, line: &str) -> Result<Vec<u8>, serde_json::Error> {
+pub fn content(route: &Route, entry: &Entry, line: &str) -> Result<Content, serde_json::Error> {
     match route.format {
-        Format::CloudEvents => cloud_event(entry, line),
-        Format::Slack => serde_json::to_vec(&slack::message(route, &entry.record)),
-        Format::Alertmanager => serde_json::to_vec(&alertmanager::alerts(route, &entry.record)),
+        Format::CloudEvents => cloud_event(entry, line).map(Content::Body),
+        Format::Slack => bytes(&slack::message(route, &entry.record)),
+        Format::Alertmanager => bytes(&alertmanager::alerts(route, &entry.record)),
+        Format::Custom => custom::variables(route, &entry.record),
     }
+}
+
+fn bytes(body: &Value) -> Result<Content, serde_json::Error> {
+    serde_json::to_vec(body).map(Content::Body)
 }
 
 /// The detail of a record that names the users and groups who may decide.
 pub const APPROVERS: &str = "approvers";
+/// The detail of a record with the change ticket of the request.
+pub const TICKET: &str = "ticket";
 /// The detail of a record that states that a template disables notifications, with the value `false`.
 pub const NOTIFY: &str = "notify";
 

@@ -1,19 +1,25 @@
 //! The routes of notifications, and the selection of records for each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
+use oz_api::HeaderKeys;
 use oz_api::glob::{Glob, GlobError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Format, NOTIFY};
+use super::text::escaped_for_url;
+use super::{Format, NOTIFY, TICKET};
 use crate::{Action, Record};
 
 /// The maximum number of routes, and of names that a route lists.
 const MOST_ROUTES: usize = 32;
 const MOST_NAMES: usize = 256;
+/// The maximum number of values for a body.
+const MOST_VALUES: usize = 16;
+/// The place of the change ticket in a URL.
+const TICKET_PLACE: &str = "{ticket}";
 /// The maximum length of the name of a route, which is the label of a metric.
 const LONGEST_NAME: usize = 63;
 
@@ -33,7 +39,8 @@ pub struct Routes {
 pub struct Route {
     /// Name of the route in metrics and logs: 1 to 63 characters a-z, 0-9 and -.
     pub name: String,
-    /// URL of the server, if it is not a secret.
+    /// URL of the server, if it is not a secret. `{ticket}` in its path or query is replaced with the change ticket of
+    /// the request; records without one are not sent then.
     #[serde(default)]
     pub url: Option<String>,
     /// The Secret of the route, in oz's namespace.
@@ -42,11 +49,17 @@ pub struct Route {
     /// Format that the server accepts.
     #[serde(default)]
     pub format: Format,
+    /// For the format Custom: CEL map over `record`, `link` and `secret`, which is sent as JSON.
+    #[serde(default)]
+    pub body: Option<String>,
     /// Actions of the audit records that are sent (docs/reference/audit.md); `*` for all.
     pub events: Events,
     /// Namespaces of the audit records that are sent, as globs; all namespaces if there are none.
     #[serde(default)]
     pub namespaces: Vec<Namespaces>,
+    /// Trust the certificate authorities of the Web, by Mozilla's list. Excludes secret.ca.
+    #[serde(default)]
+    pub public_roots: bool,
     /// Link to the request: `{namespace}`, `{kind}` and `{name}` are replaced.
     #[serde(default)]
     pub link: Option<String>,
@@ -62,6 +75,12 @@ pub struct RouteSecret {
     pub url: Option<String>,
     /// Its key with a bearer token.
     pub token: Option<String>,
+    /// Its key with the whole value of the header Authorization, such as `Token token=…`, instead of a bearer token.
+    pub authorization: Option<String>,
+    /// Other headers that authenticate oz: by their names, the keys with their values.
+    pub headers: HeaderKeys,
+    /// Values for `body`, as `secret.NAME` there: by their names, the keys with them.
+    pub values: BTreeMap<String, String>,
     /// Its key with the key that signs the notifications, as Standard Webhooks define it.
     pub signing_key: Option<String>,
     /// Its key with the CA bundle (PEM) that verifies the server.
@@ -201,9 +220,11 @@ impl Routes {
                     "is required, unless secret.url names a key with it",
                 ));
             }
-            let keys = [&secret.url, &secret.token, &secret.signing_key, &secret.ca];
-            if secret.name.is_empty() && keys.into_iter().any(Option::is_some) {
-                return Err(failed("secret.name", "is required for its keys"));
+            if let Err((field, why)) = secret.check(route.public_roots) {
+                return Err(failed(field, why));
+            }
+            if let Err((field, why)) = route.check_content() {
+                return Err(failed(field, why));
             }
             if route.namespaces.len() > MOST_NAMES {
                 return Err(failed("namespaces", "must be at most 256"));
@@ -213,12 +234,86 @@ impl Routes {
     }
 }
 
+impl RouteSecret {
+    /// Checks which keys are given together. An error is a field and its fault.
+    fn check(&self, public_roots: bool) -> Result<(), (&'static str, &'static str)> {
+        let keys = [
+            &self.url,
+            &self.token,
+            &self.authorization,
+            &self.signing_key,
+            &self.ca,
+        ];
+        let has_maps = !self.headers.is_empty() || !self.values.is_empty();
+        let has_keys = has_maps || keys.into_iter().any(Option::is_some);
+        if self.name.is_empty() && has_keys {
+            return Err(("secret.name", "is required for its keys"));
+        }
+        let letter = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
+        let is_key = |key: &String| {
+            !key.is_empty() && key.chars().all(letter) && key.chars().any(|it| it != '.')
+        };
+        if self.values.len() > MOST_VALUES || !self.values.values().all(is_key) {
+            return Err(("secret.values", "must name up to 16 keys of the Secret"));
+        }
+        if self.token.is_some() && self.authorization.is_some() {
+            let why = "excludes secret.token: both are the header Authorization";
+            return Err(("secret.authorization", why));
+        }
+        if public_roots && self.ca.is_some() {
+            return Err(("publicRoots", "excludes secret.ca: set one of them"));
+        }
+        Ok(())
+    }
+}
+
 impl Route {
+    /// Checks the fields that concern the content. An error is a field and its fault.
+    fn check_content(&self) -> Result<(), (&'static str, &'static str)> {
+        let is_custom = self.format == Format::Custom;
+        let url = self.url.as_deref();
+        // A change ticket must not choose the host.
+        let server = url
+            .and_then(|url| url.split_once("://"))
+            .map(|(_, rest)| rest);
+        let place = server.and_then(|server| server.find(TICKET_PLACE));
+        let path = server.and_then(|server| server.find(['/', '?', '\\']));
+        match &self.body {
+            None if is_custom => Err(("body", "is required for the format Custom")),
+            Some(_) if !is_custom => Err(("body", "is for the format Custom only")),
+            None if !self.secret.values.is_empty() => {
+                Err(("secret.values", "is for the format Custom only"))
+            }
+            _ if place.is_some_and(|place| path.is_none_or(|path| path > place)) => {
+                Err(("url", "must have {ticket} in its path or query only"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the URL of the server for a change ticket. No character of the ticket has a meaning in the URL.
+    #[must_use]
+    pub fn url_for(&self, ticket: &str) -> Option<String> {
+        let url = self.url.as_ref()?;
+        Some(url.replace(TICKET_PLACE, &escaped_for_url(ticket)))
+    }
+
+    /// Checks whether the URL of the server contains the change ticket.
+    fn needs_ticket(&self) -> bool {
+        let url = self.url.as_ref();
+        url.is_some_and(|url| url.contains(TICKET_PLACE))
+    }
+
+    /// Returns the directory of the route's Secret, in the directory of Secrets.
+    #[must_use]
+    pub fn directory(&self, secrets: &Path) -> PathBuf {
+        secrets.join("notifications").join(&self.name)
+    }
+
     /// Returns the file of a key of the route's Secret, in the directory of Secrets.
     #[must_use]
     pub fn file(&self, secrets: &Path, key: Option<&str>) -> Option<PathBuf> {
-        let directory = secrets.join("notifications").join(&self.name);
-        key.map(|key| directory.join(key))
+        key.map(|key| self.directory(secrets).join(key))
     }
 
     /// Checks whether a record is sent by this route. A record without a namespace is sent by routes that list no
@@ -236,6 +331,8 @@ impl Route {
                 .iter()
                 .any(|one| one.glob.matches(namespace));
         let silent = record.details.get(NOTIFY).is_some_and(|it| it == "false");
-        named && here && !silent
+        let ticket = record.details.get(TICKET);
+        let has_ticket = ticket.is_some_and(|ticket| !ticket.is_empty());
+        named && here && !silent && (has_ticket || !self.needs_ticket())
     }
 }

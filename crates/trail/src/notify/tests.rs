@@ -69,8 +69,15 @@ fn entry(action: Action, reason: &str) -> Entry {
 fn sent(format: &str, action: Action, reason: &str) -> Value {
     let entry = entry(action, reason);
     let line = entry.record.line();
-    let bytes = body(&route(format, json!({})), &entry, &line).unwrap();
-    serde_json::from_slice(&bytes).unwrap()
+    serde_json::from_slice(&body(&route(format, json!({})), &entry, &line)).unwrap()
+}
+
+/// Returns the body of a notification of a format without expressions.
+fn body(route: &Route, entry: &Entry, line: &str) -> Vec<u8> {
+    match content(route, entry, line).unwrap() {
+        Content::Body(body) => body,
+        Content::Variables { record, .. } => panic!("{record}"),
+    }
 }
 
 #[test]
@@ -105,7 +112,7 @@ fn notification_text_contains_no_mentions_or_links() {
     // No request can have this name; the test assumes a record with it.
     let mut entry = entry(Action::ApprovalRequested, "");
     entry.record.request.name = "x; rm -rf ~/'$(id)'".into();
-    let body = body(&route("Slack", json!({})), &entry, "{}").unwrap();
+    let body = body(&route("Slack", json!({})), &entry, "{}");
     let text = String::from_utf8(body).unwrap();
     assert!(
         text.contains(r"ozctl approve 'x; rm -rf ~/'\\''$(id)'\\''' -n shop"),
@@ -148,14 +155,84 @@ fn a_record_goes_by_the_routes_that_want_it() {
 }
 
 #[test]
-fn a_file_that_is_wrong_says_where() {
-    let one = |more: Value| {
-        let mut route = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
-        for (name, value) in more.as_object().unwrap() {
-            route[name] = value.clone();
-        }
-        json!({ "routes": [route] })
+fn every_field_of_record_exists_for_expression() {
+    let custom = route("Custom", json!({"body": "{'text': record.message}"}));
+    let hostile = "a\u{202e}b\n".to_owned() + &"x".repeat(2_000);
+    let full = entry(Action::AccessGranted, &hostile);
+    let empty = Entry {
+        record: Record {
+            action: Action::AccessGranted,
+            ..Record::default()
+        },
+        ..full.clone()
     };
+    for (entry, user, until) in [(&full, "alice", "2026-11-25T10:30:00Z"), (&empty, "", "")] {
+        let content = content(&custom, entry, "{}").unwrap();
+        let Content::Variables { record, link } = content else {
+            panic!("{content:?}");
+        };
+        assert_eq!(record["user"]["user"], user);
+        assert_eq!(record["until"], until);
+        for path in [
+            "/id",
+            "/time",
+            "/action",
+            "/decision",
+            "/reason",
+            "/message",
+            "/request/uid",
+            "/template",
+            "/pod/name",
+            "/details/ticket",
+            "/details/approvers",
+            "/details/reason",
+        ] {
+            assert!(record.pointer(path).is_some_and(Value::is_string), "{path}");
+        }
+        let reason = record["details"]["reason"].as_str().unwrap();
+        assert!(reason.chars().count() <= 301, "{reason}");
+        assert!(!reason.contains(['\u{202e}', '\n']), "{reason}");
+        assert!(link.is_string());
+    }
+}
+
+#[test]
+fn change_ticket_is_part_of_path_and_required_for_it() {
+    let jira = route(
+        "Custom",
+        json!({"body": "{}", "url": "https://jira.test/issue/{ticket}/comment"}),
+    );
+    let without = entry(Action::AccessGranted, "").record;
+    assert!(!jira.wants(&without));
+    assert!(jira.wants(&without.clone().detail(TICKET, "INC-42")));
+    assert!(!jira.wants(&without.detail(TICKET, "")));
+    for (ticket, expected) in [
+        ("INC-42", "https://jira.test/issue/INC-42/comment"),
+        (
+            "a/../b?c#d",
+            "https://jira.test/issue/a%2F..%2Fb%3Fc%23d/comment",
+        ),
+    ] {
+        assert_eq!(jira.url_for(ticket).as_deref(), Some(expected));
+    }
+}
+
+/// Returns routes with one route that has these fields.
+fn one(more: Value) -> Value {
+    let mut route = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
+    for (name, value) in more.as_object().unwrap() {
+        route[name] = value.clone();
+    }
+    json!({ "routes": [route] })
+}
+
+fn rejected(file: &Value, why: &str) {
+    let error = routes(file.clone()).unwrap_err();
+    assert!(error.contains(why), "{file}: {error}");
+}
+
+#[test]
+fn a_file_that_is_wrong_says_where() {
     let many: Vec<Value> = (0..33)
         .map(|it| json!({"name": format!("r{it}"), "url": "https://a.test", "events": ["*"]}))
         .collect();
@@ -179,12 +256,79 @@ fn a_file_that_is_wrong_says_where() {
         (one(json!({"namespaces": ["[a"]})), "namespaces has \"[a\""),
         (one(json!({"format": "Teams"})), "unknown variant `Teams`"),
     ] {
-        let error = routes(file.clone()).unwrap_err();
-        assert!(error.contains(why), "{file}: {error}");
+        rejected(&file, why);
     }
     let twice = json!({"name": "a", "url": "https://a.test", "events": ["*"]});
     let error = routes(json!({"routes": [twice, twice]})).unwrap_err();
     assert_eq!(error, "routes[1].name: is the name of another route, too");
+}
+
+#[test]
+fn invalid_secret_of_route_is_rejected_with_its_path() {
+    for (file, why) in [
+        (
+            one(json!({"secret": {"token": "t"}})),
+            "routes[0].secret.name: is required",
+        ),
+        (
+            one(json!({"secret": {"headers": {"X-Api-Key": "k"}}})),
+            "routes[0].secret.name: is required",
+        ),
+        (
+            one(json!({"secret": {"name": "s", "token": "t", "authorization": "a"}})),
+            "routes[0].secret.authorization: excludes secret.token",
+        ),
+        (
+            one(json!({"publicRoots": true, "secret": {"name": "s", "ca": "ca.crt"}})),
+            "routes[0].publicRoots: excludes secret.ca",
+        ),
+        (
+            one(json!({"secret": {"name": "s", "headers": {"Host": "h"}}})),
+            "Host cannot be set",
+        ),
+        (
+            one(json!({"secret": {"name": "s", "headers": {"content-type": "h"}}})),
+            "content-type cannot be set",
+        ),
+    ] {
+        rejected(&file, why);
+    }
+    let fine = json!({"name": "s", "authorization": "a", "headers": {"X-Api-Key": "k"}});
+    routes(one(json!({"publicRoots": true, "secret": fine}))).unwrap();
+}
+
+#[test]
+fn invalid_content_of_route_is_rejected_with_its_path() {
+    for (file, why) in [
+        (
+            one(json!({"format": "Custom"})),
+            "routes[0].body: is required",
+        ),
+        (
+            one(json!({"body": "{'text': 'a'}"})),
+            "routes[0].body: is for the format Custom only",
+        ),
+        (
+            one(json!({"secret": {"name": "s", "values": {"a": "b"}}})),
+            "routes[0].secret.values: is for the format Custom only",
+        ),
+        (
+            one(json!({
+                "format": "Custom", "body": "{}", "secret": {"name": "s", "values": {"a": "../b"}},
+            })),
+            "routes[0].secret.values: must name",
+        ),
+        (
+            one(json!({"url": "https://{ticket}.test/a"})),
+            "routes[0].url: must have {ticket}",
+        ),
+        (
+            one(json!({"url": "https://a.test:{ticket}"})),
+            "routes[0].url: must have {ticket}",
+        ),
+    ] {
+        rejected(&file, why);
+    }
 }
 
 #[test]

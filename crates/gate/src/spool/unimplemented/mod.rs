@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use hyper::body::Bytes;
 use oz_config::{RecordingSecret, Recordings};
 use oz_gating::recording::{self, Finding, Form, Head, PartName, SessionKey, Stored};
+use oz_outbound::Proxies;
 use oz_testkit::eventually;
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -120,7 +121,8 @@ impl World {
 
     fn options(&self) -> (SpoolOptions, Storage) {
         let secrets = self.directory.path();
-        let opened = crate::config::open(&self.recordings, secrets, &self.meters);
+        let opened =
+            crate::config::open(&self.recordings, secrets, &Proxies::default(), &self.meters);
         opened.unwrap().unwrap()
     }
 

@@ -9,10 +9,8 @@ mod options;
 mod tests;
 mod web_identity;
 
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -82,7 +80,7 @@ impl S3 {
         let bucket = bucket.context("the URL of the bucket")?;
         let host = bucket.base_url().host_str();
         let host = host.context("the URL of the bucket has no host")?;
-        let endpoint = Endpoint::new(allowed(host), options.ca.clone(), None);
+        let endpoint = endpoint(Allowed::any_address_of(host, &options.proxies), options);
         let credentials = source(options)?;
         let retention = options
             .retention
@@ -305,14 +303,9 @@ impl CallError {
     }
 }
 
-/// Allows a host to have any address: the administrator of oz names it, and it may well be next to oz.
-fn allowed(host: &str) -> Allowed {
-    let host = host.to_lowercase();
-    let literal = host.trim_start_matches('[').trim_end_matches(']');
-    Allowed {
-        hosts: Arc::new(BTreeSet::from([literal.to_owned(), host])),
-        ..Allowed::default()
-    }
+/// Returns a server with the certificate authorities of the options. Requests to it are signed.
+fn endpoint(allowed: Allowed, options: &S3Options) -> Endpoint {
+    Endpoint::without_credentials(allowed, options.roots.clone())
 }
 
 /// Returns the source of the credentials that sign requests.
@@ -330,14 +323,14 @@ fn source(options: &S3Options) -> anyhow::Result<Source> {
             let url: Uri = text
                 .parse()
                 .context("gate.recordings.webIdentity.endpoint is not a URL")?;
-            let allowed = allowed(url.host().unwrap_or_default());
+            let allowed = Allowed::any_address_of(url.host().unwrap_or_default(), &options.proxies);
             if let Err(why) = allowed.check_url(&url) {
                 bail!("gate.recordings.webIdentity.endpoint: {why}");
             }
             Ok(Source::Role(Box::new(Role {
                 name: role.clone(),
                 token: token.clone(),
-                endpoint: Endpoint::new(allowed, options.ca.clone(), None),
+                endpoint: endpoint(allowed, options),
                 url,
                 known: Mutex::default(),
             })))

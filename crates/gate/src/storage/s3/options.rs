@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use oz_config::Recordings;
+use oz_outbound::{Proxies, Roots};
 
 /// The options of the [module](self).
 #[derive(Clone, Debug, Default)]
@@ -21,8 +22,10 @@ pub(crate) struct S3Options {
     pub(super) web_identity_token: Option<PathBuf>,
     /// Server that exchanges tokens for credentials, as a URL; Amazon's of the region by default.
     pub(super) sts_endpoint: Option<String>,
-    /// CA bundle (PEM) to verify both servers.
-    pub(super) ca: Option<PathBuf>,
+    /// Certificate authorities that verify both servers.
+    pub(super) roots: Roots,
+    /// Proxies through which both servers are reached.
+    pub(super) proxies: Proxies,
     /// Number of days for which no user can delete stored recordings.
     pub(super) retention: Option<u64>,
     /// Store objects without If-None-Match, for a server that does not implement it.
@@ -31,7 +34,7 @@ pub(crate) struct S3Options {
 
 impl S3Options {
     /// Returns the options in a configuration, with Secrets in a directory. A role replaces the keys of the Secret.
-    pub(crate) fn new(recordings: &Recordings, secrets: &Path) -> Self {
+    pub(crate) fn new(recordings: &Recordings, secrets: &Path, proxies: &Proxies) -> Self {
         let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let identity = &recordings.web_identity;
         let role = given(&identity.role);
@@ -44,7 +47,8 @@ impl S3Options {
             web_identity_token: role.is_some().then(|| recordings.token_file(secrets)),
             role,
             sts_endpoint: given(&identity.endpoint),
-            ca: recordings.ca_file(secrets),
+            roots: Roots::new(recordings.public_roots, recordings.ca_file(secrets)),
+            proxies: proxies.clone(),
             retention: Some(recordings.retention_days.get()).filter(|days| *days > 0),
             unconditional_writes: !recordings.s3.conditional_writes,
         }

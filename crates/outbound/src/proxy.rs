@@ -1,65 +1,91 @@
-//! The choice of a proxy to the API server, by the rules of kubectl: the proxy that the kubeconfig
-//! names for the cluster; else the proxy of the environment, but never for this machine, nor for
-//! the hosts that `NO_PROXY` lists.
+//! The choice of a proxy, by the rules of kubectl: the proxy that is named for the server; else the proxy of the
+//! environment, but never for this machine, nor for the hosts that `NO_PROXY` lists.
 //! See docs/adr/0017-kubectls-proxy-rules-are-our-own.md.
 
 use std::net::IpAddr;
 
 use http::Uri;
+use http::uri::InvalidUri;
 
-use crate::failure::{Failure, Result};
+/// The text is not the URL of a proxy. The message does not contain the text, which may have a password.
+#[derive(Debug, thiserror::Error)]
+#[error("{name} is not the URL of a proxy: {error}")]
+pub struct NoProxyUrl {
+    /// The variable, or the field, with the text.
+    name: String,
+    /// The fault.
+    error: InvalidUri,
+}
 
-/// Returns the proxy for this API server, if it has one. `variable` reads the environment.
-pub(crate) fn find(
+/// Returns the proxy for this server, if it has one. `named` is the proxy that a kubeconfig names for the server,
+/// `variable` reads the environment.
+///
+/// # Errors
+/// When the text is not a URL.
+pub fn find(
     server: &Uri,
-    in_kubeconfig: Option<&str>,
+    named: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Option<Uri>> {
-    if let Some(proxy) = in_kubeconfig.filter(|proxy| !proxy.is_empty()) {
+) -> Result<Option<Uri>, NoProxyUrl> {
+    if let Some(proxy) = named.filter(|proxy| !proxy.is_empty()) {
         return url("proxy-url of the kubeconfig", proxy).map(Some);
     }
-    let either = |name: &str| {
-        [name.to_owned(), name.to_lowercase()]
-            .into_iter()
-            .find_map(|name| variable(&name).filter(|value| !value.is_empty()))
-    };
     let name = match server.scheme_str() {
         Some("http") => "HTTP_PROXY",
         _ => "HTTPS_PROXY",
     };
-    let Some(proxy) = either(name) else {
+    let Some(proxy) = either(&variable, name) else {
         return Ok(None);
     };
     let Some(host) = server.host() else {
         return url(name, &proxy).map(Some);
     };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = server.port_u16().unwrap_or(match server.scheme_str() {
-        Some("http") => 80,
-        _ => 443,
-    });
-    let exempt = either("NO_PROXY");
+    let host = plain(host);
+    let exempt = either(&variable, "NO_PROXY");
     let mut exempt = exempt.iter().flat_map(|exempt| exempt.split(','));
-    if is_here(host) || exempt.any(|one| is_listed(one.trim(), host, port)) {
+    let port = port(server);
+    if is_here(&host) || exempt.any(|one| is_listed(one.trim(), &host, port)) {
         return Ok(None);
     }
     url(name, &proxy).map(Some)
 }
 
+/// Returns a variable of the environment, in upper case or in lower case, if it is not empty.
+pub(crate) fn either(variable: impl Fn(&str) -> Option<String>, name: &str) -> Option<String> {
+    [name.to_owned(), name.to_lowercase()]
+        .into_iter()
+        .find_map(|name| variable(&name).filter(|value| !value.is_empty()))
+}
+
+/// Returns the port of a server.
+pub(crate) fn port(server: &Uri) -> u16 {
+    server.port_u16().unwrap_or(match server.scheme_str() {
+        Some("http") => 80,
+        _ => 443,
+    })
+}
+
+/// Returns a host in lower case, without the brackets of an address and without the dot at the end of a name.
+pub(crate) fn plain(host: &str) -> String {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.trim_end_matches('.').to_lowercase()
+}
+
+/// Checks whether a host, as [`plain`] returns it, is this machine by its text.
+pub(crate) fn is_here(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
 /// Parses the URL of a proxy; without a scheme it is HTTP.
-fn url(name: &str, text: &str) -> Result<Uri> {
+pub(crate) fn url(name: &str, text: &str) -> Result<Uri, NoProxyUrl> {
     let whole = match text.contains("://") {
         true => text.to_owned(),
         false => format!("http://{text}"),
     };
-    whole.parse().map_err(|error| {
-        Failure::new(format!("{name}: {text} is not a URL: {error}"))
-            .next("write it as http://HOST:PORT")
+    whole.parse().map_err(|error| NoProxyUrl {
+        name: name.to_owned(),
+        error,
     })
-}
-
-fn is_here(host: &str) -> bool {
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// Checks whether an entry of `NO_PROXY` covers the host: `*`, an address, a network, `example.com`
@@ -72,8 +98,8 @@ fn is_listed(entry: &str, host: &str, port: u16) -> bool {
     if let Some((network, bits)) = entry.split_once('/') {
         return is_in(network, bits, host);
     }
-    if entry.parse::<IpAddr>().is_ok() {
-        return entry == host;
+    if let Ok(address) = entry.parse::<IpAddr>() {
+        return host.parse().is_ok_and(|host: IpAddr| host == address);
     }
     let (name, only) = match entry.rsplit_once(':') {
         Some((name, only)) => (name, only.parse::<u16>().ok()),
@@ -82,7 +108,6 @@ fn is_listed(entry: &str, host: &str, port: u16) -> bool {
     if name.is_empty() || only.is_some_and(|only| only != port) {
         return false;
     }
-    let host = host.to_lowercase();
     let below = name.trim_start_matches('*');
     match below.strip_prefix('.') {
         Some(_) => host.ends_with(below),
@@ -111,13 +136,13 @@ fn is_in(network: &str, bits: &str, host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn proxy(server: &str, in_kubeconfig: Option<&str>, set: &[(&str, &str)]) -> Option<String> {
+    fn proxy(server: &str, named: Option<&str>, set: &[(&str, &str)]) -> Option<String> {
         let server = server.parse().unwrap();
         let variable = |name: &str| {
             let found = set.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        let proxy = find(&server, in_kubeconfig, variable).unwrap();
+        let proxy = find(&server, named, variable).unwrap();
         proxy.map(|proxy| proxy.to_string())
     }
 
@@ -159,6 +184,8 @@ mod tests {
             "https://localhost:6443",
             "https://127.0.0.1:6443",
             "https://[::1]:6443",
+            "https://LOCALHOST:6443",
+            "https://localhost.:6443",
         ] {
             assert_eq!(proxy(here, None, &set), None, "{here}");
         }
@@ -166,5 +193,21 @@ mod tests {
         let set = [("HTTP_PROXY", "proxy:3128")];
         let found = proxy("http://10.112.0.1", None, &set);
         assert_eq!(found.as_deref(), Some("http://proxy:3128/"));
+    }
+    #[test]
+    fn fault_of_proxy_is_reported_without_its_password() {
+        let server = "https://api.example.com".parse().unwrap();
+        for text in [
+            "http://oz:secret@",
+            "http://oz:secret@a b",
+            "oz:secret@[::1",
+        ] {
+            let found = find(&server, None, |name| {
+                (name == "HTTPS_PROXY").then(|| text.to_owned())
+            });
+            let why = found.unwrap_err().to_string();
+            assert!(why.starts_with("HTTPS_PROXY is not the URL"), "{why}");
+            assert!(!why.contains("secret"), "{why}");
+        }
     }
 }

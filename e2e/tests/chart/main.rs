@@ -9,6 +9,7 @@ mod images;
 mod install;
 mod metrics;
 mod narrowed;
+mod outlived;
 mod permissions;
 mod render;
 mod schemas;

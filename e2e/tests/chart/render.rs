@@ -98,10 +98,16 @@ fn text(objects: &BTreeMap<String, Value>) -> Result<String> {
 }
 
 /// The files of values that are compared with another file. The rest is compared with the default.
-const BASES: [(&str, &str); 3] = [
+const BASES: [(&str, &str); 9] = [
+    ("deployments", "everything"),
+    ("extra_env", "everything"),
+    ("global_registry", "everything"),
+    ("image_registry", "everything"),
+    ("platform_users", "everything"),
     ("recordings", "gate"),
     ("recordings_role", "recordings"),
     ("recordings_volume", "recordings"),
+    ("security_contexts", "everything"),
 ];
 
 /// Returns the removed objects, and the changed lines of each object with one line of context.

@@ -34,6 +34,7 @@ mod choose;
 mod cluster;
 mod compile;
 mod components;
+mod download;
 mod files;
 pub mod fixtures;
 mod image;

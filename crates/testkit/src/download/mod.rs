@@ -1,4 +1,4 @@
-//! The download of published programs, in place of their compilation. Only a program with the digest in the lock file is
+//! The download of published programs, instead of their compilation. Only a program with the digest in the lock file is
 //! used: the compilation is the answer to every failure.
 
 use std::fs::File;
@@ -112,7 +112,7 @@ impl Downloads {
             let left = deadline.saturating_duration_since(Instant::now());
             if let Err(error) = self.download(&published, left, &archive) {
                 say(&format!(
-                    "failed to download {name}: {error:#}; compiling what is missing"
+                    "failed to download {name}: {error:#}; compiling the missing programs"
                 ));
                 // The next download would wait for the same server.
                 break;

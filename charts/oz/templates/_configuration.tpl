@@ -9,7 +9,7 @@ field of a section needs no line here. Empty text stands for a field that is not
 {{- if not (get $all . | default dict).enabled -}}{{- $_ := unset $all . -}}{{- end -}}
 {{- end -}}
 {{- range $component := list $all.operator $all.webhook $all.gate ($all.harness).broker | compact -}}
-{{- range list "replicas" "groups" "hostNetwork" "extraArgs" "resources" "podDisruptionBudget" "podAnnotations" "podLabels" "serviceAccountAnnotations" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" -}}
+{{- range list "replicas" "groups" "hostNetwork" "extraArgs" "resources" "podDisruptionBudget" "podAnnotations" "podLabels" "serviceAccountAnnotations" "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "revisionHistoryLimit" "deploymentAnnotations" "podSecurityContext" "securityContext" "extraEnv" -}}
 {{- $_ := unset $component . -}}
 {{- end -}}
 {{- end -}}

@@ -38,29 +38,34 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 
 {{- define "oz.image" -}}
-{{- include "oz.imageName" (list .Values.image .Chart.AppVersion) -}}
+{{- include "oz.imageName" (list . .Values.image .Chart.AppVersion) -}}
 {{- end -}}
 
 {{/* The image of our container in the pods of harness runs. */}}
 {{- define "oz.harnessImage" -}}
-{{- include "oz.imageName" (list .Values.harness.image .Chart.AppVersion) -}}
+{{- include "oz.imageName" (list . .Values.harness.image .Chart.AppVersion) -}}
 {{- end -}}
 
 {{/* By what repositories are cloned; empty if nothing was said. */}}
 {{- define "oz.gitImage" -}}
 {{- $image := .Values.harness.gitImage -}}
 {{- if and $image.repository (required "harness.gitImage needs a digest or a tag" (coalesce $image.digest $image.tag)) -}}
-{{- include "oz.imageName" (list $image "") -}}
+{{- include "oz.imageName" (list . $image "") -}}
 {{- end -}}
 {{- end -}}
 
-{{/* The name of an image. Takes [its repository, tag and digest; the tag where it has neither]. */}}
+{{/* The name of an image. Takes [root; its registry, repository, tag and digest; the tag where it has neither]. */}}
 {{- define "oz.imageName" -}}
-{{- $image := index . 0 -}}
+{{- $image := index . 1 -}}
+{{- $repository := $image.repository -}}
+{{- with coalesce ((index . 0).Values.global | default dict).imageRegistry $image.registry -}}
+{{- /* As in the names of images, the first part is a host if it has a dot or a port, or is localhost. */ -}}
+{{- $repository = printf "%s/%s" . (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $repository "") -}}
+{{- end -}}
 {{- if $image.digest -}}
-{{ $image.repository }}@{{ $image.digest }}
+{{ $repository }}@{{ $image.digest }}
 {{- else -}}
-{{ $image.repository }}:{{ default (index . 1) $image.tag }}
+{{ $repository }}:{{ default (index . 2) $image.tag }}
 {{- end -}}
 {{- end -}}
 
@@ -73,23 +78,42 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* What a pod of ours may not do: Kubernetes' profile "restricted", and a root that cannot be written. */}}
+{{/* The security context of pods. The values can add to the profile "restricted" of Kubernetes, and not remove from it.
+Takes the values of a component or a hook; `helm upgrade --reuse-values` has none of an earlier release. */}}
 {{- define "oz.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{- $given := (. | default dict).podSecurityContext | default (dict "runAsUser" 65532 "runAsGroup" 65532) -}}
+{{- $context := dict -}}
+{{- range $name, $value := $given -}}
+{{- if not (kindIs "invalid" $value) -}}{{- $_ := set $context $name $value -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $context "runAsNonRoot" true -}}
+{{- toYaml (merge $context (dict "seccompProfile" (dict "type" "RuntimeDefault"))) -}}
 {{- end -}}
 
+{{/* The security context of a container, with a root file system that is read-only. Takes what oz.podSecurity takes. */}}
 {{- define "oz.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{- $context := dict -}}
+{{- range $name, $value := (. | default dict).securityContext -}}
+{{- if not (kindIs "invalid" $value) -}}{{- $_ := set $context $name $value -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $context "allowPrivilegeEscalation" false -}}
+{{- $_ := set $context "readOnlyRootFilesystem" true -}}
+{{- $_ := set $context "capabilities" (dict "drop" (list "ALL")) -}}
+{{- toYaml $context -}}
 {{- end -}}
 
+{{/* The environment of a container. Takes [the path of the values of a component or a hook, these values]. The schema
+refuses the names of the variables here in `extraEnv`. */}}
 {{- define "oz.environment" -}}
+{{- $path := index . 0 -}}
+{{- $more := (index . 1 | default dict).extraEnv -}}
+{{- $names := list -}}
+{{- range $more -}}
+{{- if has .name $names -}}
+{{- fail (printf "%s.extraEnv: %s occurs twice; remove one of the two" $path .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
 - name: POD_NAMESPACE
   valueFrom:
     fieldRef:
@@ -101,6 +125,9 @@ capabilities:
 {{- /* The C library's allocator keeps what is freed in one pool, not in one for each thread. */}}
 - name: MALLOC_ARENA_MAX
   value: "1"
+{{- with $more }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{/* Node selector, tolerations and priority of pods. Takes [root, values of a component]. */}}

@@ -28,6 +28,40 @@ there is.
 {{- if $messages -}}
 {{- fail (printf "values of the original Oz's chart:\n  %s" (join "\n  " $messages)) -}}
 {{- end -}}
+{{- include "oz.refuseEarlier" . -}}
+{{- end -}}
+
+{{/*
+Values of earlier revisions of this chart with another name now: `helm upgrade --reuse-values` brings them along, and not
+the new ones. docs/reference/renamed.md has the same names.
+*/}}
+{{- define "oz.refuseEarlier" -}}
+{{- $renamed := dict
+  "composites.adoptAsOriginal" "composites.adoptAllMatching"
+  "gate.withdraw" "gate.unregisterWhenUnavailable"
+  "operator.cutSessions" "operator.terminateSessions"
+  "transient.maxBindingWindowIn" "transient.maxBindingWindowByNamespace"
+  "uninstall.patience" "uninstall.timeout"
+  "webhook.breakGlassReview.within" "webhook.breakGlassReview.deadline"
+-}}
+{{- $messages := list -}}
+{{- range $old, $new := $renamed -}}
+{{- $parts := splitList "." $old -}}
+{{- $section := $.Values -}}
+{{- range initial $parts -}}
+{{- $section = get ($section | default dict) . -}}
+{{- end -}}
+{{- if hasKey ($section | default dict) (last $parts) -}}
+{{- $messages = append $messages (printf "%s: set %s" $old $new) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $check := (.Values.tickets | default dict).checks -}}
+{{- if hasKey $check "every" -}}{{- $messages = append $messages (printf "tickets.checks.%s.every: set tickets.checks.%s.interval" $name $name) -}}{{- end -}}
+{{- if hasKey $check "whenAway" -}}{{- $messages = append $messages (printf "tickets.checks.%s.whenAway: set tickets.checks.%s.failurePolicy, to Fail instead of Refuse, or to Ignore instead of Allow" $name $name) -}}{{- end -}}
+{{- end -}}
+{{- if $messages -}}
+{{- fail (printf "values of an earlier release of oz's chart:\n  %s\nRename those that you set. With --reset-then-reuse-values instead of --reuse-values, helm takes only the values that you set from the earlier release" (join "\n  " (sortAlpha $messages))) -}}
+{{- end -}}
 {{- end -}}
 
 {{/*

@@ -35,6 +35,7 @@ mod choose;
 mod cluster;
 mod compile;
 mod components;
+mod download;
 mod features;
 mod files;
 pub mod fixtures;

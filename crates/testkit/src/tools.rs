@@ -1,6 +1,6 @@
 //! The programs of a cluster, with those that install oz on it, and their sources:
-//! `KUBEBUILDER_ASSETS`, or this project's cache, which is filled by compiling the Go modules of
-//! `hack/tools`.
+//! `KUBEBUILDER_ASSETS`, or this project's cache, which is filled by downloading the programs of
+//! `hack/tools/downloads.lock` and compiling the Go modules of `hack/tools`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 use crate::compile::{self, Module};
+use crate::download::{self, Downloads};
 use crate::files::{cache_directory, write_private};
 use crate::kubernetes::{self, Kubernetes};
 use crate::modules::{
@@ -152,11 +153,12 @@ fn pinned_by(
 }
 
 /// The cache in `~/.cache/oz/k8s-<version>/`: `bin/` with a stamp next to each program that
-/// contains the inputs of its compilation, and a lock for the compiling process.
+/// contains the inputs of its compilation, or its address and digest, and a lock for the process that fills it.
 struct Cache {
     directory: PathBuf,
     /// The version of the parts of Kubernetes.
     kubernetes: Kubernetes,
+    downloads: Downloads,
 }
 
 impl Cache {
@@ -164,9 +166,11 @@ impl Cache {
         let directory = cache_directory()?.join(format!("k8s-{version}"));
         std::fs::create_dir_all(directory.join("bin"))
             .with_context(|| format!("failed to make {}", directory.display()))?;
+        let downloads = Downloads::from_environment();
         Ok(Self {
             directory,
             kubernetes,
+            downloads,
         })
     }
 
@@ -183,7 +187,10 @@ impl Cache {
     fn has(&self, tool: Tool) -> bool {
         let stamped = std::fs::read_to_string(self.stamp(tool));
         let module = tool.module(self.kubernetes);
-        self.binary(tool).is_file() && stamped.is_ok_and(|stamp| stamp == module.stamp(tool))
+        let is_current = |stamp| {
+            stamp == module.stamp(tool) || self.downloads.stamp(module, tool) == Some(stamp)
+        };
+        self.binary(tool).is_file() && stamped.is_ok_and(is_current)
     }
 
     fn fill(&self, wanted: &BTreeSet<Tool>) -> Result<()> {
@@ -196,6 +203,10 @@ impl Cache {
             // Checked again under the lock: another process may have compiled it in the meantime.
             let missing = wanted.iter().copied().filter(lacks);
             let missing = pinned_by(module, self.kubernetes, missing);
+            if missing.is_empty() {
+                continue;
+            }
+            let missing = self.download(module, missing)?;
             if !missing.is_empty() {
                 self.compile(module, &missing)?;
             }
@@ -231,16 +242,33 @@ impl Cache {
     fn compile(&self, module: &Module, missing: &[Tool]) -> Result<()> {
         let scratch = module.compile(missing, &self.directory)?;
         for tool in missing {
-            let stamp = self.stamp(*tool);
-            let failed = || format!("failed to keep {} in the cache", tool.name());
-            // The stamp is removed first and written last, so that it never belongs to another
-            // binary.
-            let _ = std::fs::remove_file(&stamp);
-            std::fs::rename(compile::output(scratch.path(), *tool), self.binary(*tool))
-                .with_context(failed)?;
-            write_private(&stamp, module.stamp(*tool).as_bytes()).with_context(failed)?;
+            let program = compile::output(scratch.path(), *tool);
+            self.keep(*tool, &program, &module.stamp(*tool))?;
         }
         Ok(())
+    }
+
+    /// Downloads programs, and returns those that have to be compiled.
+    fn download(&self, module: &Module, missing: Vec<Tool>) -> Result<Vec<Tool>> {
+        let (scratch, fetched) = self.downloads.fetch(module, &missing, &self.directory)?;
+        for (tool, stamp) in &fetched {
+            self.keep(*tool, &download::output(scratch.path(), *tool), stamp)?;
+        }
+        let is_fetched = |tool: &Tool| fetched.iter().any(|(one, _)| one == tool);
+        let mut left = missing;
+        left.retain(|tool| !is_fetched(tool));
+        Ok(left)
+    }
+
+    /// Moves a program into the cache, with its stamp.
+    fn keep(&self, tool: Tool, program: &Path, content: &str) -> Result<()> {
+        let stamp = self.stamp(tool);
+        let failed = || format!("failed to keep {} in the cache", tool.name());
+        // The stamp is removed first and written last, so that it never belongs to another
+        // binary.
+        let _ = std::fs::remove_file(&stamp);
+        std::fs::rename(program, self.binary(tool)).with_context(failed)?;
+        write_private(&stamp, content.as_bytes()).with_context(failed)
     }
 }
 

@@ -30,7 +30,7 @@ async fn the_notes_warn_of_what_the_values_leave_to_people() -> Result<()> {
     let said = run(helm)?;
     for expected in [
         "oz is in the namespace `default`",
-        "docs/guides/install.md has the commands",
+        "docs/guides/uninstall.md has the commands",
     ] {
         assert!(said.contains(expected), "{expected}: {said}");
     }

@@ -5,13 +5,17 @@
 mod by_hand;
 mod configuration;
 mod egress;
+mod images;
 mod install;
 mod metrics;
 mod narrowed;
+mod outlived;
 mod permissions;
 mod render;
 mod schemas;
+mod security;
 mod uninstall;
+mod upgrade;
 mod values;
 
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{configuration_text, name_of, rendered, template};
 
 /// Returns the message with which helm refuses to render.
-fn refusal(flag: &str) -> Result<String> {
+pub(super) fn refusal(flag: &str) -> Result<String> {
     let output = template(&[flag])?;
     assert!(!output.status.success(), "{flag} was taken");
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())

@@ -3,6 +3,7 @@
 
 mod agents;
 mod attempts;
+mod chart;
 mod configuration;
 mod policies;
 mod rbac;
@@ -68,6 +69,7 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     files.extend(reference::files(&documented(root, &definitions)?)?);
     files.extend(rbac::files(root)?);
     files.extend(configuration::files(root)?);
+    files.extend(chart::files(root, &definitions)?);
     files.insert(PathBuf::from(policies::FILE), policies::text(root)?);
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
     files.insert(PathBuf::from(ATTEMPTS), attempts::page(root)?);

@@ -29,6 +29,8 @@ pub enum Check {
     Registration,
     /// Hooks of other projects for the kinds of oz.
     OtherRegistrations,
+    /// Registrations of oz with a Service that no longer exists.
+    OutlivingRegistrations,
     /// The certificates of the hooks are valid.
     Certificates,
     /// The operator holds its lease.
@@ -73,6 +75,7 @@ impl Check {
             Self::Unreadable => "what oz reads",
             Self::Registration => "registration",
             Self::OtherRegistrations => "other registrations",
+            Self::OutlivingRegistrations => "outliving registrations",
             Self::Certificates => "certificates",
             Self::Operator => "operator",
             Self::OperatorsRights => "operator's rights",

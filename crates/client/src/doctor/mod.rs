@@ -9,6 +9,7 @@ mod finding;
 mod harness;
 mod installed;
 mod name_servers;
+mod outlived;
 mod policies;
 mod registrations;
 mod signing_keys;
@@ -49,6 +50,7 @@ pub async fn examine_installation(cluster: &Cluster, oz: &str) -> Vec<Finding> {
     }
     let registrations = registrations::read(cluster).await;
     findings.extend(installed::webhooks(&registrations));
+    findings.extend(outlived::registrations(cluster, &registrations).await);
     findings.push(Check::Operator.concluded(installed::operator(cluster, oz).await));
     let site = Site::read(cluster, oz).await;
     findings.extend(configuration::configuration(&site).await);

@@ -34,10 +34,14 @@ pub(super) struct Hook {
 }
 
 impl Registration {
+    /// Checks whether the registration is that of oz.
+    pub(super) fn is_own(&self) -> bool {
+        self.object.name == names::REGISTRATION
+    }
+
     /// Checks whether a project other than oz registered a hook for an API group.
     pub(super) fn is_foreign(&self, group: &str) -> bool {
-        self.object.name != names::REGISTRATION
-            && self.hooks.iter().any(|hook| hook.concerns(group))
+        !self.is_own() && self.hooks.iter().any(|hook| hook.concerns(group))
     }
 }
 

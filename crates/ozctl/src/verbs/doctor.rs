@@ -15,7 +15,8 @@ use crate::output::{self, TextFormat};
 #[command(after_help = "\
 Checks the API server and its clock, oz's CustomResourceDefinitions, your rights
 in the namespace, the calls of the webhook (by a dry-run), its registration and
-certificates, the operator's lease and rights, oz's configuration and whether
+certificates, registrations that outlive the chart (with the command that
+removes them), the operator's lease and rights, oz's configuration and whether
 all its pods started with it, oz's admission policies, the keys that sign the
 audit trail, the versions of all components, the templates of the namespace and
 their name servers, composites and whether MetaController runs them as well,

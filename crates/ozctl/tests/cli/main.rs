@@ -10,6 +10,7 @@ mod hostile;
 mod kubeconfig;
 mod kubeconfig_files;
 mod locks;
+mod outlived;
 mod output;
 mod plugins;
 mod recordings;

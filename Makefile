@@ -69,6 +69,9 @@ check: fetch ## Formatting, lints, generated files, links, the purity of what de
 deny: $(TOOLS)/bin/cargo-deny ## Licences, bans and duplicate versions of dependencies
 	$(TOOLS)/bin/cargo-deny --workspace check bans licenses sources
 
+advisories: $(TOOLS)/bin/cargo-deny ## Known vulnerabilities of dependencies, by the public database
+	$(TOOLS)/bin/cargo-deny --workspace check advisories
+
 $(TOOLS)/bin/cargo-deny:
 	env -u CARGO_TARGET_DIR cargo install --locked --root $(TOOLS) cargo-deny@0.20.2
 
@@ -121,4 +124,4 @@ guides: ## Follow the guides, command by command, on a real node (root)
 e2e-chart: image ## Install the chart with the image for use, not the one for tests, on a real node (root)
 	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-[0-9]*64.oci.tar)" $(NODE_TEST) --filter the_chart
 
-.PHONY: help demo fetch test test-all test-long format check deny fuzz generate bench soak cluster image e2e-node guides e2e-chart
+.PHONY: help demo fetch test test-all test-long format check deny advisories fuzz generate bench soak cluster image e2e-node guides e2e-chart

@@ -93,7 +93,8 @@ fn ci_without_arguments_runs_every_tier() -> Result<()> {
 #[test]
 fn ci_with_names_runs_these_tiers_only() -> Result<()> {
     for (names, expected) in [
-        (&["demo"][..], &["make demo"][..]),
+        (&["prepare"][..], &[][..]),
+        (&["demo"], &["make demo"]),
         (&["check"], &["make check"]),
         (
             &["roles", "node", "test"],

@@ -126,7 +126,10 @@ fn failed_tier_decides_exit_code_and_next_tier_runs() -> Result<()> {
 fn unknown_tier_is_refused_before_any_command() -> Result<()> {
     let run = run(&["test", "tests"], "")?;
     assert_eq!(run.code, Some(2));
-    assert!(run.error.contains("unknown tier tests; the tiers are: test check"));
+    assert!(
+        run.error
+            .contains("unknown tier tests; the tiers are: test check")
+    );
     assert_eq!(run.commands, [""; 0]);
     Ok(())
 }

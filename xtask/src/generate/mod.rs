@@ -4,10 +4,13 @@
 mod agents;
 mod attempts;
 mod configuration;
+mod flags;
+mod metrics;
 mod policies;
 mod rbac;
 mod reference;
 mod requested;
+mod values;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -68,6 +71,10 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     files.insert(PathBuf::from(policies::FILE), policies::text(root)?);
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
     files.insert(PathBuf::from(ATTEMPTS), attempts::page(root)?);
+    files.insert(PathBuf::from(flags::PAGE), flags::page(root)?);
+    files.insert(PathBuf::from(metrics::PAGE), metrics::page(root)?);
+    let schema = configuration::values()?;
+    files.insert(PathBuf::from(values::PAGE), values::page(root, &schema)?);
     Ok(files)
 }
 

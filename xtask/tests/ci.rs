@@ -1,4 +1,4 @@
-//! The tiers of `.ci/run`, with programs in place of make and cargo that record their arguments.
+//! The tiers of `.ci/run`, with stubs of make and cargo that record their arguments.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result};
 
-/// The commands of all tiers, in the order in which they start, of those that do not run beside each other.
+/// The commands of all tiers, in the order in which they start, without those that run in parallel.
 const IN_ORDER: [&str; 6] = [
     "make test",
     "make e2e-node",
@@ -16,8 +16,8 @@ const IN_ORDER: [&str; 6] = [
     "make demo",
     "cargo xtask bench soak --quick --unoptimised",
 ];
-/// The commands of the tiers that run beside others.
-const BESIDE: [&str; 2] = ["make check", "make fuzz"];
+/// The commands of the tiers that run in parallel to others.
+const PARALLEL: [&str; 2] = ["make check", "make fuzz"];
 
 /// The result of a run: the exit code, the standard error, and the recorded commands.
 struct Run {
@@ -29,7 +29,7 @@ struct Run {
 impl Run {
     /// Returns the recorded commands that belong to tiers.
     fn tiers(&self) -> Vec<&str> {
-        let all = IN_ORDER.iter().chain(&BESIDE);
+        let all = IN_ORDER.iter().chain(&PARALLEL);
         let is_tier = |command: &&String| all.clone().any(|tier| tier == command);
         let tiers = self.commands.iter().filter(is_tier);
         tiers.map(String::as_str).collect()
@@ -81,9 +81,9 @@ fn add(path: &Path, text: &str) -> Result<()> {
 fn ci_without_arguments_runs_every_tier() -> Result<()> {
     let run = run(&[], "")?;
     let mut in_order = run.tiers();
-    in_order.retain(|command| !BESIDE.contains(command));
+    in_order.retain(|command| !PARALLEL.contains(command));
     assert_eq!(in_order, IN_ORDER, "{}", run.error);
-    for command in BESIDE {
+    for command in PARALLEL {
         assert!(run.tiers().contains(&command), "{command}");
     }
     assert_eq!(run.code, Some(0), "{}", run.error);

@@ -36,7 +36,7 @@ const INTRODUCTION: &str = "\
 The chart sets these flags; `extraArgs` of a component adds others. Everything else is in the
 [configuration](configuration.md). A flag may also be set by the environment variable in its row, and the last value of a
 repeated flag applies, except for `--set`. The flags of the original Oz that begin with `--zap-` are accepted without
-effect. [ozctl](ozctl.md) has a page of its own.
+effect. [ozctl](ozctl.md) has a separate page.
 ";
 
 /// A flag.

@@ -82,7 +82,7 @@ pub(super) fn page(root: &Path) -> Result<String> {
             name: name.to_owned(),
             kind: "gauge",
             labels: vec![label.to_owned()],
-            meaning: help_beside(&text, own)
+            meaning: help_after(&text, own)
                 .with_context(|| format!("{file}: no help of {own}"))?,
         };
         let programs = CRATES
@@ -224,7 +224,7 @@ fn labels(declared: &str, text: &str) -> Result<Vec<String>> {
 }
 
 /// Returns the string literal after the one with this name.
-fn help_beside(text: &str, name: &str) -> Option<String> {
+fn help_after(text: &str, name: &str) -> Option<String> {
     let after = text.split(&format!("\"{name}\"")).nth(1)?;
     after.split('"').nth(1).map(ToOwned::to_owned)
 }

@@ -6,6 +6,7 @@ mod attempts;
 mod configuration;
 mod flags;
 mod metrics;
+mod names;
 mod policies;
 mod rbac;
 mod reference;
@@ -75,6 +76,9 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     files.insert(PathBuf::from(metrics::PAGE), metrics::page(root)?);
     let schema = configuration::values()?;
     files.insert(PathBuf::from(values::PAGE), values::page(root, &schema)?);
+    // Of the other pages.
+    let index = names::page(root, &files)?;
+    files.insert(PathBuf::from(names::PAGE), index);
     Ok(files)
 }
 

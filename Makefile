@@ -85,8 +85,14 @@ check: fetch ## Formatting, lints, generated files, links, the purity of what de
 deny: $(TOOLS)/bin/cargo-deny ## Licences, bans and duplicate versions of dependencies
 	$(TOOLS)/bin/cargo-deny --workspace check bans licenses sources
 
+advisories: $(TOOLS)/bin/cargo-deny ## Known vulnerabilities of dependencies, by the public database
+	$(TOOLS)/bin/cargo-deny --workspace check advisories
+
 $(TOOLS)/bin/cargo-deny:
 	env -u CARGO_TARGET_DIR cargo install --locked --root $(TOOLS) cargo-deny@0.20.2
+
+$(TOOLS)/bin/mdbook:
+	env -u CARGO_TARGET_DIR cargo install --locked --root $(TOOLS) --no-default-features --features search mdbook@0.5.4
 
 $(TOOLS)/bin/cargo-fuzz:
 	env -u CARGO_TARGET_DIR cargo install --locked --root $(TOOLS) cargo-fuzz@0.13.2
@@ -105,6 +111,10 @@ fuzz: $(TOOLS)/bin/cargo-fuzz ## Throw bytes at the admission server, the gate a
 generate: ## Write the generated files again
 	cargo xtask generate
 	cargo xtask pages
+
+site: $(TOOLS)/bin/mdbook ## Write the documentation as a site with search, into target/site (REPOSITORY=address for links to sources)
+	cargo xtask site --mdbook $(TOOLS)/bin/mdbook $(if $(REPOSITORY),--repository $(REPOSITORY))
+	cargo xtask links
 
 bench: ## Measure grants against the budgets (several runs, prints a table)
 	@cargo xtask bench grants
@@ -137,4 +147,4 @@ guides: ## Follow the guides, command by command, on a real node (root)
 e2e-chart: image ## Install the chart with the image for use, not the one for tests, on a real node (root)
 	OZ_IMAGE="$$(ls $(CURDIR)/dist/oz-[0-9]*64.oci.tar)" $(NODE_TEST) --filter the_chart
 
-.PHONY: help demo fetch test versions test-all test-long format check deny fuzz generate bench soak cluster image e2e-node guides e2e-chart
+.PHONY: help demo fetch test versions test-all test-long format check deny advisories fuzz generate site bench soak cluster image e2e-node guides e2e-chart

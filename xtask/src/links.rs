@@ -1,5 +1,6 @@
 //! `cargo xtask links`: checks whether every relative link in the documents leads to a file, a directory or a
-//! heading, and whether the file to which a link leads contains every name of a test or function in the link.
+//! heading, and whether the file to which a link leads contains every name of a test or function in the link. If the
+//! site is built, it checks the links of the site, too.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,7 +42,24 @@ pub(crate) fn run() -> Result<ExitCode> {
     screen.line(&format!(
         "{links} links in {documents} documents, {broken} broken"
     ))?;
-    Ok(ExitCode::from(u8::from(broken > 0)))
+    let site = site(&root, &screen)?;
+    Ok(ExitCode::from(u8::from(broken > 0 || site > 0)))
+}
+
+/// Prints the broken links of the built site, and returns their number.
+fn site(root: &Path, screen: &Screen) -> Result<usize> {
+    let Some(checked) = crate::site::check(root)? else {
+        return Ok(0);
+    };
+    for line in &checked.broken {
+        screen.line(line)?;
+    }
+    let broken = checked.broken.len();
+    let (links, again) = (checked.links, "`make site` builds it again");
+    screen.line(&format!(
+        "{links} links in the site, {broken} broken; {again}"
+    ))?;
+    Ok(broken)
 }
 
 /// Returns the documents of the repository, from its root.

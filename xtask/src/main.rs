@@ -6,6 +6,7 @@ mod image;
 mod krew;
 mod links;
 mod permissions;
+mod site;
 mod test;
 mod words;
 mod workshop;
@@ -34,8 +35,10 @@ enum Task {
     /// The main job, told on the screen with what really happens.
     #[command(disable_help_flag = true)]
     Demo(Forwarded),
-    /// Whether every relative link in the documents leads somewhere.
+    /// Whether every relative link in the documents leads somewhere, and every link of the site if it is built.
     Links,
+    /// The documentation as a site with search, in target/site.
+    Site(site::Options),
     /// Count the words in sources and documents that docs/STYLE.md replaces.
     Words(words::Options),
     /// Every test that needs no root, and their sum.
@@ -60,6 +63,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Image(options) => image::run(&options),
         Task::Demo(arguments) => workshop::run("demo", &arguments),
         Task::Links => links::run(),
+        Task::Site(options) => site::run(&options),
         Task::Words(options) => words::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Permissions => permissions::run(),

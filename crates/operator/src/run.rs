@@ -340,7 +340,7 @@ impl Operator<'_> {
     fn retention(&self, runtime: &Runtime) -> Retention {
         let reaped = Counter::default();
         runtime.registry().register(
-            "oz_audit_reaped",
+            "oz_audit_events_deleted",
             "AuditEvents that were deleted because they were older than the retention",
             reaped.clone(),
         );

@@ -12,7 +12,7 @@ use document::Block;
 
 /// The guides in the order in which a test follows them on one cluster, and the reader of each. Of a guide
 /// with the name of a section, only that section is followed.
-pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 19] = [
+pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 20] = [
     ("install.md", None, "admin"),
     ("ozctl.md", None, "alice"),
     ("sessions.md", None, "alice"),
@@ -26,6 +26,7 @@ pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 19] = [
     ("policies.md", None, "admin"),
     ("tickets.md", None, "admin"),
     ("emergency.md", None, "admin"),
+    ("on-call.md", None, "admin"),
     ("composites.md", None, "admin"),
     ("harness.md", None, "admin"),
     ("credentials.md", None, "admin"),

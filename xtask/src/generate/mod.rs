@@ -5,10 +5,14 @@ mod agents;
 mod attempts;
 mod chart;
 mod configuration;
+mod flags;
+mod metrics;
+mod names;
 mod policies;
 mod rbac;
 mod reference;
 mod requested;
+mod values;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -74,6 +78,13 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
     files.insert(PathBuf::from(ATTEMPTS), attempts::page(root)?);
     files.insert(PathBuf::from(RULES), rules());
+    files.insert(PathBuf::from(flags::PAGE), flags::page(root)?);
+    files.insert(PathBuf::from(metrics::PAGE), metrics::page(root)?);
+    let schema = configuration::values()?;
+    files.insert(PathBuf::from(values::PAGE), values::page(root, &schema)?);
+    // Of the other pages.
+    let index = names::page(root, &files)?;
+    files.insert(PathBuf::from(names::PAGE), index);
     Ok(files)
 }
 

@@ -125,9 +125,11 @@ pub enum ApprovedKind {
     TransientRoleBinding,
     /// A time-limited role binding in the whole cluster; its approvals are in the namespace of oz.
     TransientClusterRoleBinding,
+    /// A run of an AI agent.
+    HarnessRun,
 }
 
-/// Reference to a request or transient binding by name and UID, so that it does not refer to a later object
+/// Reference to a request, transient binding or harness run by name and UID, so that it does not refer to a later object
 /// of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! Requests and transient bindings that wait for an approval, and approving or denying them. The digest that an
+//! Requests, transient bindings and harness runs that wait for an approval, and approving or denying them. The digest that an
 //! approval names is computed here from the objects that were read, as the operator does: the approval applies to
 //! exactly the objects that the approver saw.
 
@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kube::api::{ListParams, PostParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt};
+use oz_api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate, RunPhase};
 use oz_api::{
     AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovedKind, Phase,
     Requester, labels,
@@ -18,6 +19,9 @@ use oz_core::access::approval::{
 use oz_core::access::{policy, stamp};
 use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::transient::{self, Closes};
+use oz_runs::run::candidate;
+use oz_runs::stored::StoredObject;
+use oz_runs::template;
 
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result};
@@ -238,7 +242,107 @@ fn of_binding<K: transient::Kind>(
     })
 }
 
-/// Approves or denies a request or transient binding.
+/// Returns the harness runs that wait for `me`, in the chosen namespace or in all namespaces.
+pub async fn waiting_runs(
+    cluster: &Cluster,
+    everywhere: bool,
+    me: &Requester,
+) -> Result<Vec<Waiting>> {
+    let parameters = ListParams::default();
+    let runs = cluster.api_in::<HarnessRun>(everywhere);
+    let runs = match cluster.answer(runs.list(&parameters)).await {
+        Ok(listed) => listed.items,
+        // The kinds are not installed; or the user may not list them, so none waits for the user.
+        Err(failure) if failure.is_unknown_kind() || failure.is_forbidden() => {
+            return Ok(Vec::new());
+        }
+        Err(failure) => return Err(failure),
+    };
+    let asks = |run: &HarnessRun| {
+        let status = run.status.as_ref();
+        status.is_some_and(|status| {
+            status.approval.is_some() && status.phase.unwrap_or_default() == RunPhase::Pending
+        }) && run.metadata.deletion_timestamp.is_none()
+    };
+    let runs: Vec<HarnessRun> = runs.into_iter().filter(asks).collect();
+    if runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let templates = cluster.api_in::<HarnessTemplate>(everywhere);
+    let templates = cluster.answer(templates.list(&parameters)).await?.items;
+    let bases = Api::<ClusterHarnessTemplate>::all(cluster.client.clone());
+    let bases = match cluster.answer(bases.list(&parameters)).await {
+        Ok(listed) => listed.items,
+        // Runs of these templates are left out.
+        Err(failure) if failure.is_forbidden() => Vec::new(),
+        Err(failure) => return Err(failure),
+    };
+    let answers = cluster.api_in::<AccessRequestApproval>(everywhere);
+    let read = Read {
+        me,
+        answers: cluster.answer(answers.list(&parameters)).await?.items,
+    };
+    let mine = runs.iter();
+    Ok(mine
+        .filter_map(|run| of_run(run, (&templates, &bases), &read))
+        .collect())
+}
+
+/// Returns the entry of a harness run, if it waits and `me` may approve it.
+fn of_run(
+    run: &HarnessRun,
+    (templates, bases): (&[HarnessTemplate], &[ClusterHarnessTemplate]),
+    read: &Read<'_>,
+) -> Option<Waiting> {
+    let stored = StoredObject::new(run).ok()?;
+    let reference = &run.spec.template_ref;
+    let own = templates.iter().find(|template| {
+        template.metadata.namespace == run.metadata.namespace
+            && template.metadata.name.as_ref() == Some(&reference.name)
+    });
+    let base = |name: &String| {
+        let base = bases
+            .iter()
+            .find(|base| base.metadata.name.as_ref() == Some(name));
+        base.map(|base| &base.spec.0)
+    };
+    let own = own.map(|template| &template.spec);
+    let (kind, spec) = template::chosen(reference, own, base(&reference.name))?;
+    let base = spec
+        .base_template_ref
+        .as_ref()
+        .and_then(|it| base(&it.name));
+    let stamp = stamp::parse_unverified(&run.metadata)?;
+    let approval = template::resolve(spec, base).ok()?.approval;
+    let config = policy::joined(approval, stamp.judgement.as_ref())?;
+    let who = stamp.requester;
+    let candidate = candidate(&stored);
+    let digest = template::digest(spec, base);
+    let asked = ApprovalRequest::from_candidate(&candidate, &who, &digest, &config)?;
+    let open = may_approve(&asked, read.me) && !is_same_person(&who, read.me);
+    if !open || read.is_answered(&candidate) {
+        return None;
+    }
+    Some(Waiting {
+        about: AccessRequestReference {
+            kind: ApprovedKind::HarnessRun,
+            name: candidate.identity.name.to_string(),
+            uid: candidate.identity.uid.to_string(),
+        },
+        namespace: run.namespace(),
+        answered_in: stored.namespace.to_string(),
+        purpose: "run",
+        template: format!("{kind} {}", reference.name),
+        duration: run.spec.timeout.clone(),
+        reason: run.spec.reason.clone(),
+        ticket: None,
+        digest: asked.digest.clone(),
+        until: asked.until,
+        requester: who.user.clone(),
+    })
+}
+
+/// Approves or denies a request, transient binding or harness run.
 pub async fn answer(
     cluster: &Cluster,
     waiting: &Waiting,

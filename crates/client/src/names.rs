@@ -51,6 +51,19 @@ impl<'a> Named<'a> {
         }
     }
 
+    /// Parses the name of an object that can be approved: a request, a transient binding or a harness run.
+    pub fn approvable(word: &'a str) -> Result<Self> {
+        match Self::parse(word, Role::Run)? {
+            Some(named) => Ok(named),
+            None => Self::revocable(word).map_err(|_| {
+                let kind = word.split_once('/').map_or(word, |(kind, _)| kind);
+                Failure::new(format!("{word}: a {kind} has no approvals")).next(
+                    "write ear/NAME, par/NAME, trb/NAME, tcrb/NAME or hr/NAME, or only the name",
+                )
+            }),
+        }
+    }
+
     /// Checks whether the word is only a name.
     pub fn is_of_any_kind(&self) -> bool {
         self.kind.is_none()

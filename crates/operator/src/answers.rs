@@ -9,6 +9,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Resource, ResourceExt};
+use oz_api::harness::HarnessRun;
 use oz_api::{AccessRequestApproval, Phase, labels};
 use oz_core::access::approval::{self, Candidate};
 use oz_core::access::kind::{FactsOf, Kind, MAX_ANSWERS, MAX_POLICIES, Question};
@@ -18,6 +19,8 @@ use oz_core::controller::{Failure, Live};
 use oz_core::kinds::AccessRequest;
 use oz_core::transient;
 use oz_engine::Cx;
+use oz_runs::run::candidate;
+use oz_runs::stored::StoredObject;
 use oz_runtime::Store;
 
 use crate::as_author::try_as_author;
@@ -154,6 +157,19 @@ pub(crate) fn about_bindings<K: transient::Kind>(
         };
         found.filter(is_about).into_iter().collect()
     }
+}
+
+/// Returns the harness runs to which an approval or denial refers.
+pub(crate) fn about_runs(
+    answer: &AccessRequestApproval,
+    runs: &Store<HarnessRun>,
+) -> Vec<Arc<HarnessRun>> {
+    let found = runs.by_uid(&answer.spec.access_request_ref.uid);
+    let is_about = |run: &Arc<HarnessRun>| {
+        let run = StoredObject::new(&**run);
+        run.is_ok_and(|run| approval::is_about(answer, &candidate(&run)))
+    };
+    found.filter(is_about).into_iter().collect()
 }
 
 /// Returns the objects with the name of the request's grant, regardless of their creator. Objects

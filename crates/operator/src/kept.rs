@@ -7,9 +7,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use oz_api::Phase;
+use oz_api::harness::HarnessRun;
 use oz_core::access::stamp;
 use oz_core::kinds::AccessRequest;
 use oz_core::transient;
+use oz_runs::lean;
 use oz_runtime::{AsText, Feeds, Keep, Kind, Selection, Store, mark};
 
 /// The mark by which a request is found.
@@ -70,6 +72,19 @@ pub(crate) fn bindings<K: transient::Kind>(feeds: &Feeds) -> Store<K> {
         &Kind::from_type::<K>(),
         Selection::default(),
         &keep_bindings(),
+    )
+}
+
+/// Returns the store of harness runs. All parts of the operator use this store, so that runs are stored in one form.
+pub(crate) fn runs(feeds: &Feeds) -> Store<HarnessRun> {
+    let keep = Keep {
+        lean: Some(lean::run),
+        ..Keep::default()
+    };
+    feeds.store_of(
+        &Kind::from_type::<HarnessRun>(),
+        Selection::default(),
+        &keep,
     )
 }
 

@@ -14,7 +14,7 @@ use oz_core::transient::Kind;
 use oz_runs::run::is_concerned_by;
 use oz_runtime::Store;
 
-use crate::answers::{about, about_bindings};
+use crate::answers::{about, about_bindings, about_runs};
 
 /// Returns the locks that a watch has shown.
 pub(crate) fn locks(store: &Store<AccessLock>) -> Locks {
@@ -69,10 +69,17 @@ pub(crate) fn bindings<K: Kind>(
     }
 }
 
-/// Returns the harness runs that a lock affects.
+/// Returns the harness runs that a lock affects, as for requests.
 pub(crate) fn runs(
     keys: &Keys,
+    approvals: &Store<AccessRequestApproval>,
 ) -> impl Fn(&AccessLock, &Store<HarnessRun>) -> Vec<Arc<HarnessRun>> + Send + Sync + 'static {
-    let keys = keys.clone();
-    move |lock, runs| runs.select(|run| is_concerned_by(run, lock, &keys))
+    let (keys, approvals) = (keys.clone(), approvals.clone());
+    move |lock, runs| {
+        let mut concerned = runs.select(|run| is_concerned_by(run, lock, &keys));
+        for answer in approvals.select(|answer| is_by_locked(answer, lock, &keys)) {
+            concerned.extend(about_runs(&answer, runs));
+        }
+        concerned
+    }
 }

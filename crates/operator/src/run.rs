@@ -361,6 +361,9 @@ impl Operator<'_> {
         let mut requests: Vec<Box<dyn Uids>> = Vec::new();
         for_each_kind!(requests R => { requests.push(Box::new(kept::requests::<R>(feeds))) });
         for_each_kind!(bindings B => { requests.push(Box::new(kept::bindings::<B>(feeds))) });
+        if self.settings.harness.enabled {
+            requests.push(Box::new(kept::runs(feeds)));
+        }
         ApprovalRetention {
             client: self.client.clone(),
             clock: Arc::new(self.clock.clone()),

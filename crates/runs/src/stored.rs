@@ -31,6 +31,12 @@ impl<'a, K: Resource> StoredObject<'a, K> {
         })
     }
 
+    /// Returns the object.
+    #[must_use]
+    pub const fn object(&self) -> &'a K {
+        self.object
+    }
+
     pub(crate) const fn name(&self) -> &'a str {
         self.identity.name.as_str()
     }

@@ -6,6 +6,8 @@ use oz_api::harness::{
     EgressNeed, HarnessRunSpec, HarnessTemplateSpec, InteractiveMode, InteractiveTerms,
     RunDefaults, RuntimeImage, TemplateKind, TemplateRef, TemplateWorkspace,
 };
+use oz_api::{ApprovalConfig, encode};
+use oz_core::access::policy;
 use oz_core::validate::Violation;
 use serde_json::Value;
 
@@ -48,6 +50,8 @@ pub struct Resolved {
     pub egress: Vec<EgressNeed>,
     /// The use of a workspace.
     pub workspace: TemplateWorkspace,
+    /// The approvals that a run requires.
+    pub approval: Option<ApprovalConfig>,
     /// The overlay of its pods.
     pub overlay: Option<Value>,
     /// Whether and how runs accept more than one prompt.
@@ -109,7 +113,7 @@ pub fn chosen<'a>(
 /// Merges a template; `base` is the cluster template that it names, if that exists.
 ///
 /// The base is copied, except for the fields of `defaults` and `interactive` that the template sets; credentials are
-/// joined by name, hosts are added, and the overlay is replaced.
+/// joined by name, hosts and approvals are added, and the overlay is replaced.
 ///
 /// # Errors
 /// The base does not exist or has a base itself, or the result has violations.
@@ -151,11 +155,36 @@ pub(super) fn merged(
         }
         requires.egress.extend(own.egress.iter().cloned());
     }
+    all.approval = match (template.approval.clone(), all.approval.take()) {
+        (Some(own), Some(of_base)) => {
+            let name = template
+                .base_template_ref
+                .as_ref()
+                .map(|base| base.name.as_str());
+            Some(policy::both(own, &prefixed(of_base, name)))
+        }
+        (own, of_base) => own.or(of_base),
+    };
     all.pod_template_overlay = template
         .pod_template_overlay
         .clone()
         .or(all.pod_template_overlay);
     all
+}
+
+/// Returns the approvals of a base with rules named after the base, as in `corp/security`: a rule of the template may have
+/// the same name.
+fn prefixed(mut approval: ApprovalConfig, base: Option<&str>) -> ApprovalConfig {
+    for rule in &mut approval.rules {
+        rule.name = format!("{}/{}", base.unwrap_or("base"), rule.name);
+    }
+    approval
+}
+
+/// Returns the digest of a template and its base, which identifies what a run is decided by.
+#[must_use]
+pub fn digest(template: &HarnessTemplateSpec, base: Option<&HarnessTemplateSpec>) -> String {
+    encode::digest(&(template, base))
 }
 
 fn merged_defaults(own: RunDefaults, base: RunDefaults) -> RunDefaults {
@@ -222,6 +251,7 @@ fn finished(template: HarnessTemplateSpec) -> Result<Resolved, Unresolved> {
             credentials,
             egress: requires.egress,
             workspace: normalized(template.workspace.unwrap_or_default()),
+            approval: template.approval,
             overlay: template.pod_template_overlay,
             interactive,
         }),

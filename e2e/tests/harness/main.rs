@@ -2,6 +2,7 @@
 //! simulated one; what the containers of runs do is tested on a real one.
 
 mod admission;
+mod approving;
 mod defects;
 mod definitions;
 mod drift;

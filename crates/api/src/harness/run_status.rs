@@ -8,6 +8,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::ApprovalStatus;
 use crate::schema::timestamp;
 
 /// Observed state of a run.
@@ -26,6 +27,10 @@ pub struct HarnessRunStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+
+    /// Approvals that the run waits for, or waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalStatus>,
 
     /// Name of the Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::template_parts::{
     BaseTemplateRef, InteractiveTerms, Requires, RunDefaults, RuntimeImage, TemplateWorkspace,
 };
+use crate::ApprovalConfig;
 use crate::kind::{Family, Kind, Role};
 use crate::optional::not_empty;
 
@@ -115,6 +116,10 @@ pub struct HarnessTemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "open_object")]
     pub pod_template_overlay: Option<Value>,
+
+    /// Approvals that each run requires before it begins. They are required in addition to those of the base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalConfig>,
 
     /// Interactive runs: mode and timeouts. One prompt for each run if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,7 +34,7 @@ use crate::schema::{SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AccessRequestApprovalSpec {
-    /// The request or transient binding that is approved or denied.
+    /// The request, transient binding or harness run that is approved or denied.
     pub access_request_ref: AccessRequestReference,
 
     /// Decision: true approves the request, false denies it. One denial ends the request.

@@ -35,7 +35,7 @@ pub(super) fn status<K: Kind>(
     let said = request.status.and_then(|status| status.approval.as_ref());
     let approval = || {
         approval::shown(
-            &assessment.state,
+            assessment.state.waits(),
             assessment.approval.as_ref(),
             failure,
             said,

@@ -29,6 +29,16 @@ pub enum State<G, O = G, S = std::convert::Infallible> {
     Special(S),
 }
 
+impl<G, O, S> State<G, O, S> {
+    /// Returns the reason why the object waits, if it does.
+    pub const fn waits(&self) -> Option<&Failure> {
+        match self {
+            Self::Waiting(failure) => Some(failure),
+            _ => None,
+        }
+    }
+}
+
 /// The reason why nothing is granted.
 #[derive(Debug)]
 pub enum Otherwise<S, Q> {

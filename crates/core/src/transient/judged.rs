@@ -36,7 +36,7 @@ impl Binding<'_> {
         judgement: Option<&Judgement>,
         reason: Option<&str>,
     ) -> Result<(), Denial> {
-        policy::permits(judgement, reason)?;
+        policy::permits(judgement, reason, "transient binding")?;
         let Some(judgement) =
             judgement.filter(|it| !self.is_approvable && policy::rules(Some(it)).is_some())
         else {

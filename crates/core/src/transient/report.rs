@@ -54,7 +54,7 @@ impl<K: Kind> Transient<K> {
         let user = || Some(binding.requester(&self.keys).ok()?.user);
         let mut status = BindingStatus {
             approval: approval::shown(
-                state,
+                state.waits(),
                 assessment.approval.as_ref(),
                 failure,
                 current.approval.as_ref(),

@@ -27,6 +27,20 @@ pub(super) fn check(config: &ApprovalConfig, found: &mut Found) {
     check_at(FIELD, config, found);
 }
 
+/// Returns the violations of the approval rules in the field at `place` of a kind whose rules have no condition.
+#[must_use]
+pub fn unconditional_approval(place: &str, config: &ApprovalConfig) -> Vec<Violation> {
+    let mut found = Found::default();
+    if config.when.is_some() {
+        found.add(
+            &format!("{place}.when"),
+            "is not supported here: the rules apply to every object; remove it",
+        );
+    }
+    check_at(place, config, &mut found);
+    found.0
+}
+
 /// Adds the violations of the approval rules in this field.
 pub(super) fn check_at(place: &str, config: &ApprovalConfig, found: &mut Found) {
     let before = found.0.len();

@@ -17,15 +17,15 @@ use oz_api::names;
 use oz_config::{Component, OzConfiguration};
 use oz_core::access::seal::Keys;
 use oz_engine::Engine;
-use oz_runs::lean;
 use oz_runs::run::Runs;
 use oz_runs::workspace::Workspaces;
-use oz_runtime::{Keep, Kind, Selection};
+use oz_runtime::{Kind, Selection};
 
 use self::metrics::Metrics;
 use self::network_policies::NetworkPolicies;
 use self::runs::{HarnessRuns, Made};
 use self::workspaces::HarnessWorkspaces;
+use crate::kept;
 use crate::stamps::Stamps;
 
 /// Adds the controllers of runs, their workspaces, templates and policies.
@@ -38,15 +38,7 @@ pub(crate) fn controllers(
     let harness = &config.harness;
     let metrics = Metrics::register(&mut engine.runtime().registry());
     let feeds = engine.runtime().feeds();
-    let keep = Keep {
-        lean: Some(lean::run),
-        ..Keep::default()
-    };
-    let runs = feeds.store_of(
-        &Kind::from_type::<HarnessRun>(),
-        Selection::default(),
-        &keep,
-    );
+    let runs = kept::runs(feeds);
     let workspaces = feeds.store::<Workspace>();
     let certificates = feeds.store_in(
         &Kind::from_type::<ConfigMap>(),
@@ -62,6 +54,7 @@ pub(crate) fn controllers(
     let observed = HarnessRuns {
         keys: keys.clone(),
         locks: feeds.store(),
+        approvals: feeds.store(),
         runs: runs.clone(),
         stamps: Stamps::default(),
         templates: feeds.store::<HarnessTemplate>(),

@@ -12,10 +12,10 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::{Resource, ResourceExt};
-use oz_api::AccessLock;
 use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessRunStatus, HarnessTemplate, Workspace,
 };
+use oz_api::{AccessLock, AccessRequestApproval};
 use oz_core::access::seal::Keys;
 use oz_core::controller::{Failure, Live};
 use oz_engine::{Cx, Observe, Packed, Watches};
@@ -24,12 +24,14 @@ use oz_runs::lean;
 use oz_runs::objects::policy_name;
 use oz_runs::policy::{Matching, PodSecurity};
 use oz_runs::queue::{ahead, place, workspace_of};
-use oz_runs::run::{Facts, Question, Runs, is_hidden, is_over};
+use oz_runs::run::{Facts, Question, Runs, candidate, is_hidden, is_over};
+use oz_runs::stored::StoredObject;
 use oz_runtime::Store;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::metrics::Metrics;
 use super::network_policies::NetworkPolicies;
+use crate::answers::{about_runs, approvals, seen};
 use crate::locks;
 use crate::stamps::Stamps;
 
@@ -37,6 +39,7 @@ pub(crate) struct HarnessRuns {
     /// The keys that open stamps.
     pub(crate) keys: Keys,
     pub(crate) locks: Store<AccessLock>,
+    pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) runs: Store<HarnessRun>,
     pub(crate) stamps: Stamps,
     pub(crate) templates: Store<HarnessTemplate>,
@@ -99,7 +102,8 @@ impl Observe<Runs> for HarnessRuns {
                     (false, Some(_)) => Vec::new(),
                 }
             })
-            .ended_by(&self.locks, locks::runs(&self.keys))
+            .related(&self.approvals, about_runs)
+            .ended_by(&self.locks, locks::runs(&self.keys, &self.approvals))
             .related(&self.certificates, |_, runs| waiting(runs, |_| true))
             .related(&self.services, |_, runs| waiting(runs, |_| true))
     }
@@ -153,12 +157,11 @@ impl Observe<Runs> for HarnessRuns {
             has_policies: self.policies.is_ready(),
             workspace,
             locks: locks::locks(&self.locks),
+            approvals: self.answers(run),
             broker: self.broker().map(Arc::new),
             network_policies: self.network_policies.about(run),
             job_made: uid.is_some_and(|uid| self.made.has(uid)),
-            same_stamp: None,
-            hidden_pod: None,
-            pod_security: None,
+            ..Facts::default()
         }
     }
 
@@ -169,11 +172,26 @@ impl Observe<Runs> for HarnessRuns {
             }
             Question::HiddenPod => facts.hidden_pod = Some(has_hidden_pod(cx, run).await),
             Question::PodSecurity => facts.pod_security = Some(pod_security(cx, run).await),
+            Question::Approvals => {
+                facts.confirmed = Some(match StoredObject::new(run) {
+                    Ok(run) => approvals(cx, &candidate(&run)).await,
+                    Err(error) => Err(error.into()),
+                });
+            }
         }
     }
 }
 
 impl HarnessRuns {
+    /// Returns the approvals and denials of a run, as the watch has shown them.
+    fn answers(&self, run: &HarnessRun) -> Vec<AccessRequestApproval> {
+        let run = StoredObject::new(run);
+        run.map_or_else(
+            |_| Vec::new(),
+            |run| seen(&self.approvals, &candidate(&run)),
+        )
+    }
+
     fn policies_of(&self, namespace: Option<&str>) -> Vec<Arc<BrokerPolicy>> {
         self.policies
             .select(|policy| policy.metadata.namespace.as_deref() == namespace)

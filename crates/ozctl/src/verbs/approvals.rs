@@ -1,4 +1,4 @@
-//! `ozctl approvals`: lists the requests and transient bindings that the user can approve or deny.
+//! `ozctl approvals`: lists the requests, transient bindings and harness runs that the user can approve or deny.
 
 use clap::Args;
 use futures::FutureExt as _;
@@ -15,11 +15,11 @@ use crate::exit::Exit;
 use crate::failure::Result;
 use crate::output::{Table, short};
 
-/// Show the access requests and transient bindings that wait for your approval
+/// Show the access requests, transient bindings and harness runs that wait for your approval
 #[derive(Args)]
 #[command(after_help = "\
-Lists the requests and transient bindings that you can approve by a rule of their template or of an access policy, and
-that you have neither created nor approved or denied. `ozctl approve NAME` approves one, `ozctl deny NAME --reason WHY`
+Lists the requests, transient bindings and harness runs that you can approve by a rule of their template or of an access
+policy, and that you have neither created nor approved or denied. `ozctl approve NAME` approves one, `ozctl deny NAME --reason WHY`
 denies it.
 
 Examples:
@@ -78,7 +78,7 @@ impl Approvals {
     }
 }
 
-/// Returns the requests and transient bindings that require a decision of the user.
+/// Returns the requests, transient bindings and harness runs that require a decision of the user.
 pub(super) async fn waiting(
     cluster: &Cluster,
     everywhere: bool,
@@ -94,5 +94,6 @@ pub(super) async fn waiting(
         let waiting = approvals::waiting_bindings::<B>(cluster, everywhere, me, own_namespace);
         lists.push(waiting.boxed_local());
     });
+    lists.push(approvals::waiting_runs(cluster, everywhere, me).boxed_local());
     Ok(try_join_all(lists).await?.concat())
 }

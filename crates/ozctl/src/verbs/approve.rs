@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Result};
 use crate::names::Named;
 
-/// Approve an access request or transient binding of another user
+/// Approve an access request, transient binding or harness run of another user
 #[derive(Args)]
 #[command(after_help = "\
 The approval is recorded with your name, as the API server authenticates you. It is for the current content of the
@@ -24,7 +24,8 @@ request and its template: if either changes before access is granted, the approv
 Examples:
   ozctl approve alice-x7k2p
   ozctl approve alice-x7k2p --reason 'seen INC-42'
-  ozctl approve trb/on-call")]
+  ozctl approve trb/on-call
+  ozctl approve hr/nightly-report")]
 pub(crate) struct Approve {
     /// Name of the request, or KIND/NAME
     #[arg(add = ArgValueCandidates::new(complete::requests))]
@@ -55,7 +56,7 @@ pub(super) async fn answer(
     oz: &Oz,
     (approval, reason): (bool, Option<&str>),
 ) -> Result<Exit> {
-    let named = Named::revocable(word)?;
+    let named = Named::approvable(word)?;
     let cluster = context.cluster().await?;
     let waiting = waiting(&cluster, false, &oz.namespace).await?;
     let of_kind = |one: &&Waiting| {
@@ -71,7 +72,7 @@ pub(super) async fn answer(
                 "several requests that wait for your approval have the name {}",
                 named.name
             );
-            let next = "write ear/NAME, par/NAME, trb/NAME or tcrb/NAME";
+            let next = "write ear/NAME, par/NAME, trb/NAME, tcrb/NAME or hr/NAME";
             return Err(Failure::new(message).next(next));
         }
     };

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Result;
 
-/// Deny an access request or transient binding of another user
+/// Deny an access request, transient binding or harness run of another user
 #[derive(Args)]
 #[command(after_help = "\
 The denial of one approver ends the request, regardless of its approvals. The requester sees the approver and the

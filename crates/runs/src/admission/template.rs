@@ -1,7 +1,7 @@
 //! Admission of templates, namespaced or cluster-scoped.
 
 use oz_api::harness::{HarnessTemplateSpec, TemplateKind};
-use oz_core::validate::{Violation, dns_subdomain};
+use oz_core::validate::{Violation, dns_subdomain, unconditional_approval};
 
 use super::found::Found;
 use crate::template::MAX_GRACE_SECONDS;
@@ -27,6 +27,11 @@ pub fn template(kind: TemplateKind, spec: &HarnessTemplateSpec) -> Vec<Violation
     defaults(&mut found, spec);
     requires(&mut found, spec);
     interactive(&mut found, spec);
+    if let Some(approval) = &spec.approval {
+        found
+            .0
+            .extend(unconditional_approval("spec.approval", approval));
+    }
     if let Some(workspace) = &spec.workspace {
         found.0.extend(pod::mount_violation(&workspace.mount_path));
     }

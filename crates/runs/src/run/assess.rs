@@ -3,8 +3,10 @@
 use jiff::{SignedDuration, Timestamp};
 use oz_api::conditions;
 use oz_api::harness::{HarnessRun, RunPhase};
+use oz_core::access::approval;
 use oz_core::access::lock::LOCKED;
 use oz_core::access::rules::{self, Passed};
+use oz_core::lifecycle::Stop;
 use oz_core::lifecycle::window::{after, has_come};
 use serde_json::Value;
 
@@ -220,8 +222,17 @@ impl Runs {
         facts: &Facts,
     ) -> Result<(Decided, Rendered), Otherwise> {
         let proposal = RunProposal::new(self, now, run, facts);
-        rules::before_grant(&proposal, &mut Passed::default())?;
-        self.offer(proposal)
+        let mut passed = Passed::default();
+        let decided = rules::before_grant(&proposal, &mut passed);
+        if let Err(Stop::Wait(failure)) = &decided
+            && failure.reason == approval::WAITING
+            && let Some(asked) = proposal.asked()
+        {
+            return Err(State::Asking(failure.clone(), Box::new(asked)).into());
+        }
+        decided?;
+        proposal.confirmed()?;
+        self.offer(proposal, passed.approvals)
     }
 
     /// Returns the deadline for the start of the newest pod, if the pod has a node and has not started.

@@ -5,6 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::harness::{EgressNeed, HarnessRun};
 use oz_api::{Requester, labels};
+use oz_core::access::approval::approvers;
+use oz_core::access::grant::Approved;
+use oz_core::access::policy::{Applied, applied};
 use oz_core::controller::Live;
 use oz_core::lifecycle::seal::{self, Keys, Purpose, SealError};
 use oz_core::lifecycle::window::after;
@@ -75,6 +78,12 @@ pub struct Decided {
     /// The reason that the requester gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The access policies that matched the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub access_policies: Vec<Applied>,
+    /// The approvals, if the template or an access policy requires some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approved>,
 }
 
 /// A workspace that a run locks.
@@ -174,6 +183,12 @@ impl Decided {
         if let Some(workspace) = &self.workspace {
             let held = format!("{} ({})", workspace.name, workspace.uid);
             record = record.detail("workspace", held);
+        }
+        if !self.access_policies.is_empty() {
+            record = record.detail("accessPolicies", applied(&self.access_policies));
+        }
+        if !self.approvals.is_empty() {
+            record = record.detail("approvedBy", approvers(&self.approvals));
         }
         match &self.reason {
             Some(reason) => record.detail("reason", reason.as_str()),

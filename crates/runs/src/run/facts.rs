@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use oz_api::harness::{BrokerPolicy, ClusterHarnessTemplate, HarnessTemplate, RunPhase, Workspace};
+use oz_api::{AccessRequestApproval, ApprovalConfig, ApprovalStatus, Requester};
 use oz_core::access::lock::Locks;
 use oz_core::controller::Failure;
 use oz_core::lifecycle::Stop;
@@ -43,6 +44,10 @@ pub struct Facts {
     pub broker: Option<Arc<Endpoint>>,
     /// The existing locks, from the watch.
     pub locks: Locks,
+    /// The approvals and denials of the run, from the watch.
+    pub approvals: Vec<AccessRequestApproval>,
+    /// The response to [`Question::Approvals`].
+    pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
     /// The NetworkPolicies of the run's namespace that may select its pods.
     pub network_policies: Vec<Arc<NetworkPolicy>>,
     /// Whether this process created the run's Job, and the status does not report that yet.
@@ -66,6 +71,8 @@ pub enum Question {
     /// The level of Pod Security that the namespace of the run enforces; required for a run with intercepted
     /// connections.
     PodSecurity,
+    /// The approvals and denials of the run, from the API server instead of the watch.
+    Approvals,
 }
 
 /// The state of a run.
@@ -75,6 +82,8 @@ pub enum State {
     Over,
     /// The run cannot begin yet.
     Waiting(Failure),
+    /// The run waits for approvals.
+    Asking(Failure, Box<Asked>),
     /// The run requires its own workspace.
     Lacking,
     /// The run is the next holder of its workspace.
@@ -89,6 +98,19 @@ pub enum State {
     Ending(RunEnd, Option<Box<Decided>>),
     /// No process of the run is active.
     Ended(RunEnd, Option<Timestamp>, Option<Box<Decided>>),
+}
+
+/// The approvals that a run waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// User who requests the run.
+    pub submitter: Requester,
+    /// Required approvals.
+    pub config: ApprovalConfig,
+    /// Content of the status.
+    pub status: ApprovalStatus,
+    /// Instant of the next change without an event: the deadline, or the expiry of a lock on an approver.
+    pub changes_at: Timestamp,
 }
 
 /// The deadlines of a run that has begun.

@@ -21,9 +21,9 @@ use oz_core::lifecycle::seal::Keys;
 pub use crate::credential::DecidedCredential;
 pub use decided::{Decided, HeldWorkspace};
 pub use existing::{COMPLETED, RunEnd, is_hidden};
-pub use facts::{Facts, Pending, Question, State};
+pub use facts::{Asked, Facts, Pending, Question, State};
 pub use grants::Granted;
-pub use spec::{is_concerned_by, is_over, spec_digest};
+pub use spec::{candidate, is_concerned_by, is_over, spec_digest};
 
 use super::objects::Broker;
 use super::pod::Settings;

@@ -4,6 +4,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use oz_api::harness::{HarnessRun, WorkspacePhase};
 use oz_api::{IdentityError, Name, Uid, conditions, encode};
+use oz_core::access::grant::Approved;
 use oz_core::validate::Violation;
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ use crate::pod::{self, Parts, deadline_seconds};
 use crate::policy::{Matching, Mode};
 use crate::reach::Reach;
 use crate::stored::StoredObject;
-use crate::template::Resolved;
+use crate::template::{self, Resolved};
 use crate::voucher;
 
 impl Runs {
@@ -27,6 +28,7 @@ impl Runs {
     pub(super) fn offer(
         &self,
         proposal: RunProposal<'_>,
+        approvals: Vec<Approved>,
     ) -> Result<(Decided, Rendered), Otherwise> {
         let RunProposal {
             now,
@@ -48,7 +50,7 @@ impl Runs {
         let rendered = self.rendered(run, facts, resolved, held.as_ref(), &access)?;
         let template = &rendered.template;
         let specs: Vec<_> = policies.iter().map(|policy| &policy.spec).collect();
-        let base = facts.base.as_ref().map(|base| &base.spec);
+        let base = facts.base.as_ref().map(|base| &base.spec.0);
         let reference = run.reference(KIND);
         let voucher = voucher::sign(&self.keys, &reference)
             .map_err(|error| waiting("SealFailed", error.to_string()))?;
@@ -57,7 +59,7 @@ impl Runs {
             submitter: stamp.requester,
             spec_digest: spec_digest(run),
             template: format!("{kind}/{}", run.spec.template_ref.name),
-            template_digest: encode::digest(&(spec, base)),
+            template_digest: template::digest(spec, base),
             policies_digest: encode::digest(&specs),
             workspace: held,
             image: template.image.clone(),
@@ -70,6 +72,12 @@ impl Runs {
             broker: self.broker.clone(),
             decided_at: now,
             reason: run.spec.reason.clone(),
+            access_policies: stamp
+                .judgement
+                .into_iter()
+                .flat_map(|judgement| judgement.policies)
+                .collect(),
+            approvals,
         };
         Ok((decided, rendered))
     }

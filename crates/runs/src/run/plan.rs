@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use oz_api::harness::{HarnessRun, HarnessRunStatus, RunPhase, Workspace};
 use oz_api::labels;
-use oz_core::access::stamp;
+use oz_core::access::{approval, stamp};
 use oz_core::controller::{
     Controller, Decision, Failure, Live, Outcome, Plan, Sought, Step, Transition, Verdict,
 };
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::assess::until;
 use super::decided::Decided;
 use super::existing::{self, RunEnd, Seen};
-use super::facts::{Facts, Pending, Question, State};
+use super::facts::{Asked, Facts, Pending, Question, State};
 use super::proposal::waits_until;
 use super::spec::is_over;
 use super::{Runs, drift, report};
@@ -80,6 +80,7 @@ impl Controller for Runs {
         let plan = match &state {
             State::Over => over(now, run, &seen),
             State::Waiting(obstacle) => waiting(now, run, obstacle),
+            State::Asking(obstacle, asked) => asking(now, run, obstacle, asked),
             State::Next => Plan::default(),
             State::Lacking => {
                 let workspace = child::<Workspace>(objects::workspace(run));
@@ -299,6 +300,42 @@ fn waiting(
         true => plan.wake_at(until),
         false => plan,
     }
+}
+
+/// Returns the plan for a run that waits for approvals: an audit record asks the approvers, once for each content of the
+/// request.
+fn asking(
+    now: Timestamp,
+    run: &StoredObject<'_, HarnessRun>,
+    obstacle: &Failure,
+    asked: &Asked,
+) -> Plan {
+    let (action, note) = (Action::ApprovalRequested, Decision_::Note);
+    let reason = run.spec.reason.iter();
+    let details = reason.map(|reason| ("reason".to_owned(), reason.clone()));
+    let record = Record {
+        request: run.reference(KIND),
+        template: run.spec.template_ref.name.clone(),
+        details: details.collect(),
+        ..Record::about(
+            now,
+            action,
+            note,
+            run.uid(),
+            approval::WAITING,
+            obstacle.message.as_str(),
+        )
+    };
+    let said = run
+        .status
+        .as_ref()
+        .and_then(|status| status.approval.as_ref());
+    let from = (asked.submitter.clone(), &asked.status);
+    let record = approval::request_of(record, obstacle, &asked.config, from, said);
+    Plan::default()
+        .then(record.map(Step::Record))
+        .because(obstacle.clone())
+        .wake_at(asked.changes_at)
 }
 
 /// Returns the plan that starts a run. The audit record is first again: a killed process may have left only the

@@ -5,11 +5,11 @@ use std::convert::Infallible;
 use jiff::{SignedDuration, Timestamp};
 use oz_api::harness::{HarnessRun, HarnessTemplateSpec, RunMode, TemplateKind};
 use oz_api::{Phase, Requester};
-use oz_core::access::approval::Approvals;
+use oz_core::access::approval::{self, ApprovalRequest, Approvals};
 use oz_core::access::denial::Denial;
 use oz_core::access::fact::Fact;
 use oz_core::access::lock::Access;
-use oz_core::access::policy::Judgement;
+use oz_core::access::policy::{self, Judgement};
 use oz_core::access::rules::{Known, Passed, Proposal};
 use oz_core::access::stamp::{self, Stamp, StampError};
 use oz_core::controller::Failure;
@@ -19,8 +19,8 @@ use oz_core::tickets::Tickets;
 use oz_core::validate::Violation;
 
 use super::Runs;
-use super::facts::{Facts, Question};
-use super::spec::{access, spec_digest};
+use super::facts::{Asked, Facts, Question};
+use super::spec::{access, candidate, spec_digest};
 use crate::objects::KIND;
 use crate::policy::Matching;
 use crate::stored::StoredObject;
@@ -41,6 +41,7 @@ pub(super) struct RunProposal<'a> {
     pub(super) stamp: Result<Stamp, StampError>,
     pub(super) template: Result<Template<'a>, Stop>,
     pub(super) policies: Matching<'a>,
+    approvals: Option<Approvals>,
     /// No run names a change ticket.
     tickets: Tickets,
 }
@@ -59,20 +60,34 @@ impl<'a> RunProposal<'a> {
         run: &'a StoredObject<'a, HarnessRun>,
         facts: &'a Facts,
     ) -> Self {
+        let stamp = stamp::open(&runs.keys, KIND, &run.metadata, &spec_digest(run));
+        let judgement = stamp.as_ref().ok();
+        let judgement = judgement.and_then(|stamp| stamp.judgement.as_ref());
         let template = chosen(now, run, facts).and_then(|(kind, spec)| {
-            let resolved = resolved(now, run, facts, spec)?;
+            let mut resolved = resolved(now, run, facts, spec)?;
+            resolved.approval = policy::joined(resolved.approval.take(), judgement);
+            if let Some(ceiling) = policy::ceiling(judgement) {
+                resolved.timeout = resolved.timeout.min(ceiling);
+            }
             Ok(Template {
                 kind,
                 spec,
                 resolved,
             })
         });
+        let approvals = match (&stamp, &template) {
+            (Ok(stamp), Ok(template)) => {
+                approvals(runs, now, run, facts, &stamp.requester, template)
+            }
+            _ => None,
+        };
         Self {
             now,
             run,
             facts,
-            stamp: stamp::open(&runs.keys, KIND, &run.metadata, &spec_digest(run)),
+            stamp,
             template,
+            approvals,
             policies: Matching::from_policies(
                 facts.policies.iter().map(AsRef::as_ref),
                 &run.spec.template_ref.name,
@@ -80,6 +95,46 @@ impl<'a> RunProposal<'a> {
             tickets: Tickets::default(),
         }
     }
+}
+
+impl RunProposal<'_> {
+    /// Returns the approvals that the run waits for, if it requires some.
+    pub(super) fn asked(&self) -> Option<Asked> {
+        let approvals = self.approvals.as_ref()?;
+        let until = approvals.status.until;
+        Some(Asked {
+            submitter: self.stamp.as_ref().ok()?.requester.clone(),
+            config: self.template.as_ref().ok()?.resolved.approval.clone()?,
+            status: approvals.status.clone(),
+            changes_at: approvals.unlocked_at.map_or(until, |at| at.min(until)),
+        })
+    }
+
+    /// Requires a read of the approvals from the API server before an approved run begins.
+    pub(super) fn confirmed(&self) -> Result<(), Stop> {
+        let read = self.facts.confirmed.as_ref();
+        approval::confirmed(self.approvals.as_ref(), read, Question::Approvals)
+    }
+}
+
+/// Returns the state of the approvals that a run requires; `None` if it requires none, or if their rules are invalid.
+fn approvals(
+    runs: &Runs,
+    now: Timestamp,
+    run: &StoredObject<'_, HarnessRun>,
+    facts: &Facts,
+    submitter: &Requester,
+    template: &Template<'_>,
+) -> Option<Approvals> {
+    let config = template.resolved.approval.as_ref()?;
+    let candidate = candidate(run);
+    let base = facts.base.as_ref().map(|base| &base.spec.0);
+    let digest = template::digest(template.spec, base);
+    let asked = ApprovalRequest::from_candidate(&candidate, submitter, &digest, config)?;
+    let read = facts.confirmed.as_ref().and_then(|read| read.as_ref().ok());
+    let objects = read.unwrap_or(&facts.approvals);
+    let answers = approval::answers(&runs.keys, objects, &candidate, &facts.locks, now);
+    Some(Approvals::evaluate(&asked, &answers, None, now))
 }
 
 impl Proposal for RunProposal<'_> {
@@ -140,8 +195,16 @@ impl Proposal for RunProposal<'_> {
         .map_err(|lacking| Denial::new("PolicyMissing", lacking.to_string()))
     }
 
-    fn judged(&self, _: Option<&Judgement>) -> Result<(), Denial> {
-        Ok(())
+    fn judged(&self, judgement: Option<&Judgement>) -> Result<(), Denial> {
+        policy::permits(judgement, self.run.spec.reason.as_deref(), "harness run")?;
+        match policy::ceiling(judgement) {
+            Some(ceiling) if !ceiling.is_positive() => {
+                let message =
+                    format!("an AccessPolicy limits the run to {ceiling}, which leaves no time");
+                Err(Denial::new(policy::DENIED, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn template_terms(&self, _: &mut Vec<Fact>) -> Result<(), Stop> {
@@ -176,11 +239,12 @@ impl Proposal for RunProposal<'_> {
     }
 
     fn needs_approval(&self, _: Option<&Judgement>) -> bool {
-        false
+        let template = self.template.as_ref();
+        template.map_or(true, |template| template.resolved.approval.is_some())
     }
 
     fn approvals(&self) -> Option<&Approvals> {
-        None
+        self.approvals.as_ref()
     }
 
     fn window(&self, _: &mut Passed) -> Result<(), Stop> {

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use oz_api::conditions;
 use oz_api::harness::{HarnessRun, HarnessRunStatus, RunCredential, RunPhase};
+use oz_core::access::approval;
 use oz_core::access::status::Fact;
 use oz_core::controller::{Failure, Outcome, Transition};
 use oz_core::lifecycle::window::has_come;
@@ -20,6 +21,8 @@ use crate::stored::StoredObject;
 
 /// Condition: the template is resolved.
 const TEMPLATE_RESOLVED: &str = "TemplateResolved";
+/// Condition: the approvals that the template requires are given.
+const APPROVED: &str = conditions::APPROVED;
 /// Condition: the run holds its workspace.
 const WORKSPACE_BOUND: &str = "WorkspaceBound";
 /// Condition: the source of the prompt is resolved.
@@ -41,6 +44,9 @@ const REVOKED: &str = "PolicyRevoked";
 
 /// Reason of [`POD_READY`]: an obstacle prevents the start of the pod.
 const NOT_STARTED: &str = "NotStarted";
+
+/// Reason of [`APPROVED`]: the approvals were not given in time.
+const TIMED_OUT: &str = "ApprovalTimedOut";
 
 /// Reasons of waiting that concern the template.
 const OF_TEMPLATE: [&str; 5] = [
@@ -155,6 +161,13 @@ pub(super) fn report(
         // What is about to come is told when it has.
         State::Next | State::Lacking | State::Confinable(..) if failure.is_none() => return status,
         State::Waiting(obstacle) => waits(&mut conditions, failure.unwrap_or(obstacle)),
+        State::Asking(obstacle, asked) => {
+            let said = conditions.status.approval.take();
+            let asked = Some(&asked.status);
+            conditions.status.approval =
+                approval::shown(Some(obstacle), asked, failure, said.as_ref());
+            waits(&mut conditions, failure.unwrap_or(obstacle));
+        }
         State::Next | State::Lacking | State::Confinable(..) => {
             if let Some(failure) = failure {
                 waits(&mut conditions, failure);
@@ -185,6 +198,9 @@ pub(super) fn report(
         }
         State::Ended(end, at, decided) => match failure {
             None => {
+                if [approval::DENIED, TIMED_OUT].contains(&end.reason.as_str()) {
+                    conditions.set(APPROVED, false, &end.reason, end.message.as_str());
+                }
                 let Some(seen) = seen() else {
                     return status;
                 };
@@ -223,6 +239,7 @@ fn waits(conditions: &mut Conditions<'_>, obstacle: &Failure) {
     let type_ = match obstacle.reason {
         reason if OF_TEMPLATE.contains(&reason) => TEMPLATE_RESOLVED,
         reason if reason.starts_with("Workspace") => WORKSPACE_BOUND,
+        approval::WAITING => APPROVED,
         "BrokerUnavailable" => BROKER_READY,
         "SecretsNotReadable" => CREDENTIALS_READY,
         _ => JOB_CREATED,
@@ -245,6 +262,12 @@ fn goes_on(
         "Resolved",
         decided.template.as_str(),
     );
+    if !decided.approvals.is_empty() {
+        let Fact {
+            reason, message, ..
+        } = approval::fact(&decided.approvals);
+        conditions.set(APPROVED, true, reason, message);
+    }
     if let Some(workspace) = &decided.workspace {
         conditions.set(WORKSPACE_BOUND, true, "Bound", workspace.name.as_str());
         conditions.status.workspace_ref = Some(workspace.name.clone());

@@ -1,13 +1,15 @@
 //! What the spec and the status of a run say, without any other object.
 
 use oz_api::harness::{HarnessRun, RunPhase};
-use oz_api::{AccessLock, Requester, encode};
+use oz_api::{AccessLock, Phase, Requester, encode};
+use oz_core::access::approval::Candidate;
 use oz_core::access::lock::{self, Access};
 use oz_core::access::stamp;
 use oz_core::lifecycle::seal::Keys;
 
 use crate::objects::KIND;
 use crate::pod::Prompt;
+use crate::stored::StoredObject;
 
 /// Returns the access of a run, as locks select it.
 pub(super) fn access<'a>(submitter: &'a Requester, run: &'a HarnessRun) -> Access<'a> {
@@ -31,6 +33,27 @@ pub fn is_concerned_by(run: &HarnessRun, lock: &AccessLock, keys: &Keys) -> bool
 #[must_use]
 pub fn spec_digest(run: &HarnessRun) -> String {
     encode::digest(&run.spec)
+}
+
+/// Returns the run in the form that approvals use.
+#[must_use]
+pub fn candidate<'a>(run: &StoredObject<'a, HarnessRun>) -> Candidate<'a> {
+    let object = run.object();
+    let phase = object.status.as_ref().and_then(|status| status.phase);
+    Candidate {
+        kind: KIND,
+        identity: run.identity,
+        metadata: &object.metadata,
+        answered_in: Some(run.namespace.as_str()),
+        template: Some(&object.spec.template_ref.name),
+        spec_digest: spec_digest(object),
+        phase: match phase.unwrap_or_default() {
+            RunPhase::Pending => Phase::Pending,
+            RunPhase::Running | RunPhase::Idle => Phase::Active,
+            RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled => Phase::Expired,
+        },
+        emergency: false,
+    }
 }
 
 /// Checks whether a run has ended, by its status.

@@ -9,6 +9,7 @@
 #![allow(clippy::too_many_lines, reason = "tables")]
 
 mod admission;
+mod approving;
 mod credentials;
 mod definitions;
 mod git_server;

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use oz_api::harness::{HarnessRun, HarnessTemplate, RunPhase};
 use oz_api::{Requester, labels};
 use oz_core::access::lock::Locks;
+use oz_core::access::policy::Judgement;
 use oz_core::access::stamp::Stamp;
 use oz_core::controller::{Controller as _, Decision, Live, Step, Verdict};
 use oz_core::lifecycle::seal::Keys;
@@ -51,6 +52,24 @@ impl Submitted {
         };
         let mut run = run(fields);
         run.metadata.creation_timestamp = Some(now().into());
+        let parrot = template(json!({"workspace": {"required": false}}));
+        let facts = Facts {
+            template: Some(Arc::new(HarnessTemplate::new("parrot", parrot))),
+            broker: Some(Arc::new(broker())),
+            same_stamp: Some(None),
+            ..Facts::default()
+        };
+        let mut submitted = Self {
+            controller,
+            run,
+            facts,
+        };
+        submitted.stamp(None);
+        submitted
+    }
+
+    /// Stamps the run, with this judgement of the access policies.
+    pub(crate) fn stamp(&mut self, judgement: Option<Judgement>) {
         let stamp = Stamp {
             requester: Requester {
                 user: "ada".to_owned(),
@@ -60,25 +79,15 @@ impl Submitted {
             kind: KIND.to_owned(),
             namespace: "birds".to_owned(),
             name: "squawk".to_owned(),
-            spec_digest: spec_digest(&run),
+            spec_digest: spec_digest(&self.run),
             at: now(),
             nonce: "nonce".to_owned(),
+            judgement,
             ..Stamp::default()
         };
-        let sealed = stamp.seal(&keys).unwrap();
-        run.metadata.annotations = Some(BTreeMap::from([(labels::REQUESTER.to_owned(), sealed)]));
-        let parrot = template(json!({"workspace": {"required": false}}));
-        let facts = Facts {
-            template: Some(Arc::new(HarnessTemplate::new("parrot", parrot))),
-            broker: Some(Arc::new(broker())),
-            same_stamp: Some(None),
-            ..Facts::default()
-        };
-        Self {
-            controller,
-            run,
-            facts,
-        }
+        let sealed = stamp.seal(&self.controller.keys).unwrap();
+        let annotations = BTreeMap::from([(labels::REQUESTER.to_owned(), sealed)]);
+        self.run.metadata.annotations = Some(annotations);
     }
 }
 

@@ -17,7 +17,11 @@ fn seconds(count: i64) -> Timestamp {
 
 impl Begun {
     /// Returns the decision of a process that has created the Job, and the resulting status.
-    fn reported(&self, at: Timestamp, known: &[Live]) -> (Decision<State>, HarnessRunStatus) {
+    pub(crate) fn reported(
+        &self,
+        at: Timestamp,
+        known: &[Live],
+    ) -> (Decision<State>, HarnessRunStatus) {
         let facts = Facts {
             job_made: true,
             ..Facts::default()
@@ -34,7 +38,7 @@ impl Begun {
         (decision, status)
     }
 
-    fn live_objects(&self, pod: Option<Value>) -> Vec<Live> {
+    pub(crate) fn live_objects(&self, pod: Option<Value>) -> Vec<Live> {
         let mut known = vec![self.policy.clone(), live(self.job.clone())];
         known.extend(pod.map(live));
         known

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
 use crate::compile::{Module, SCRATCH, say};
-use crate::tools::Tool;
+use crate::tool::Tool;
 
 /// The path of the lock file, from the root of the repository.
 const LOCK_FILE: &str = "hack/tools/downloads.lock";

@@ -103,7 +103,8 @@ impl<K: Kind> Bindings<K> {
         let new = new.await?;
         let terms = binding.terms.as_ref().ok();
         let reason = terms.and_then(|terms| terms.reason.as_deref());
-        match policy::stricter_without_template(sealed, new.as_ref(), reason) {
+        let kind = "transient binding";
+        match policy::stricter_without_template(sealed, new.as_ref(), reason, kind) {
             Some(why) => Err(stricter(&binding.candidate(&self.namespace), &why)),
             None => Ok(()),
         }

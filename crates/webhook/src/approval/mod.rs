@@ -5,9 +5,11 @@
 mod approvable;
 mod bindings;
 mod hooks;
+mod runs;
 mod stamp;
 mod validate;
 
 pub(crate) use approvable::{Approvable, Requests};
 pub(crate) use bindings::Bindings;
 pub(crate) use hooks::hooks;
+pub(crate) use runs::Runs;

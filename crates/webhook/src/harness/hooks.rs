@@ -2,31 +2,36 @@
 
 use std::sync::Arc;
 
-use oz_admission::{Hook, NamespaceScope, Operation, ResourceRule, SideEffects};
+use oz_admission::{Hook, Mutate, NamespaceScope, Operation, ResourceRule, SideEffects};
 use oz_api::harness::HarnessRun;
 use oz_core::for_each_kind;
 use oz_runtime::Feeds;
 
 use super::rules::{Checked, Reviewed};
 use super::run::{Definitions, RunValidator};
-use super::stamp::{Stamped, Stamper};
+use super::stamp::{RunStamper, Stamped, Stamper};
+use super::templates::RunTemplates;
 use super::validate::{Installation, Validator};
 use crate::hooks::{Grounds, not_by_those_who_end_access};
 use crate::lock::Locks;
+use crate::policy::Judges;
 use crate::stamp_authors::{AuthorStamper, Authored};
 use crate::watched::Watched;
 
-/// Returns the hooks of harness runs, if harness runs are served. Templates, policies and
+/// Returns the hooks of harness runs. Templates, policies and
 /// workspaces are watched through `feeds`.
-pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Vec<Hook> {
-    if !grounds.harness {
-        return Vec::new();
-    }
+pub(crate) fn hooks(
+    grounds: &Grounds,
+    feeds: &Feeds,
+    locks: &Locks,
+    (judges, templates): (&Judges, &RunTemplates),
+) -> Vec<Hook> {
     let mut all = Vec::new();
-    for_each_kind!(runs K => { all.push(stamp::<K>(grounds)) });
+    let stamper = RunStamper::new(grounds.keys.clone(), judges.clone(), templates.clone());
+    all.push(stamping::<HarnessRun>(stamper));
     for_each_kind!(workspaces K => { all.push(stamp::<K>(grounds)) });
     for_each_kind!(run_policies K => { all.push(stamp_authors::<K>(grounds)) });
-    all.push(run(grounds, feeds, locks));
+    all.push(run(grounds, feeds, locks, templates));
     for_each_kind!(workspaces K => { all.push(checked::<K>(grounds)) });
     for_each_kind!(run_policies K => { all.push(checked::<K>(grounds)) });
     for_each_kind!(run_templates K => { all.push(checked::<K>(grounds)) });
@@ -36,7 +41,10 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Vec<Hook
 /// Returns the stamp hook, which has no exceptions: an object without a stamp is never run, and
 /// gets no Secret.
 fn stamp<K: Stamped>(grounds: &Grounds) -> Hook {
-    let handler = Stamper::<K>::new(grounds.keys.clone());
+    stamping::<K>(Stamper::<K>::new(grounds.keys.clone()))
+}
+
+fn stamping<K: Reviewed>(handler: impl Mutate<Object = K>) -> Hook {
     Hook::mutating(&format!("stamp-{}", K::NAME), handler)
         .on([Operation::Create])
         .namespaces(NamespaceScope::All)
@@ -63,13 +71,12 @@ fn stamp_authors<K: Authored + Reviewed>(grounds: &Grounds) -> Hook {
         .webhook_name(&format!("m{}.kb.io", K::NAME))
 }
 
-fn run(grounds: &Grounds, feeds: &Feeds, locks: &Locks) -> Hook {
+fn run(grounds: &Grounds, feeds: &Feeds, locks: &Locks, templates: &RunTemplates) -> Hook {
     let handler = RunValidator {
         keys: grounds.keys.clone(),
         installation: installation(grounds),
         definitions: Definitions {
-            templates: Watched(feeds.store()),
-            cluster_templates: Watched(feeds.store()),
+            templates: templates.clone(),
             policies: Watched(feeds.store()),
             workspaces: Watched(feeds.store()),
         },

@@ -7,6 +7,8 @@ mod record;
 mod rules;
 mod run;
 mod stamp;
+mod templates;
 mod validate;
 
 pub(crate) use hooks::hooks;
+pub(crate) use templates::{FoundTemplate, RunTemplates};

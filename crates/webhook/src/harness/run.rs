@@ -7,10 +7,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_api::encode;
-use oz_api::harness::{
-    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
-};
+use oz_api::harness::{BrokerPolicy, HarnessRun, Workspace};
 use oz_core::access::lock::Access;
+use oz_core::access::policy::{self, Judgement};
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp;
 use oz_core::validate::{REQUEST_METADATA, Violation};
@@ -18,14 +17,17 @@ use oz_runs::admission;
 use oz_runs::policy::Matching;
 use oz_runs::requires::{self, Shortfall};
 use oz_runs::run::spec_digest;
-use oz_runs::template::{self, Resolved, Unresolved};
+use oz_runs::template::{Resolved, Unresolved};
 use oz_trail::Action;
 
 use super::authors::may_get;
 use super::record;
+use super::templates::RunTemplates;
 use super::validate::Installation;
 use crate::lock::Locks;
-use crate::refusal::{bounded, forbidden, immutable, invalid, namespace, status_is_the_operators};
+use crate::refusal::{
+    bounded, denied, forbidden, immutable, invalid, namespace, status_is_the_operators,
+};
 use crate::stamp::{is_who_asks, requester};
 use crate::validate_request::{no_owner_added, same_requester};
 use crate::watched::Watched;
@@ -42,8 +44,7 @@ pub(super) struct RunValidator {
 
 /// The definitions of runs and their permissions, as the watches have shown them.
 pub(super) struct Definitions {
-    pub(super) templates: Watched<HarnessTemplate>,
-    pub(super) cluster_templates: Watched<ClusterHarnessTemplate>,
+    pub(super) templates: RunTemplates,
     pub(super) policies: Watched<BrokerPolicy>,
     pub(super) workspaces: Watched<Workspace>,
 }
@@ -164,10 +165,12 @@ impl RunValidator {
         if !violations.is_empty() {
             return Err(invalid(KIND, &violations));
         }
-        self.stamped(review, run)?;
+        let judgement = self.stamped(review, run)?;
         let submitter = requester(&review.user);
         let access = Access::run(&submitter, Some(namespace), name);
         self.locks.admit(&access, cx.now).await?;
+        let reason = run.spec.reason.as_deref();
+        policy::permits(judgement.as_ref(), reason, "harness run").map_err(denied)?;
         let reads = admission::of_run(run);
         may_get(&cx.client, &review.user, namespace, &reads).await?;
         match found {
@@ -187,30 +190,24 @@ impl RunValidator {
         run: &HarnessRun,
     ) -> Result<Result<Found, Unavailable>, Rejection> {
         let reference = &run.spec.template_ref;
-        let all = &self.definitions;
-        let own = all.templates.find(Some(namespace), &reference.name).await?;
-        let cluster = all.cluster_templates.find(None, &reference.name).await?;
-        let (own, cluster) = (
-            own.as_ref().map(|template| &template.spec),
-            cluster.as_ref().map(|template| &template.spec.0),
-        );
-        let Some((_, spec)) = template::chosen(reference, own, cluster) else {
+        let template = || reference.name.clone();
+        let Some(found) = self
+            .definitions
+            .templates
+            .find(namespace, reference)
+            .await?
+        else {
             return Ok(Err(Unavailable::Missing {
-                template: reference.name.clone(),
+                template: template(),
             }));
         };
-        let base = match &spec.base_template_ref {
-            Some(base) => all.cluster_templates.find(None, &base.name).await?,
-            None => None,
-        };
-        let base = base.as_ref().map(|base| &base.spec.0);
-        Ok(match template::resolve(spec, base) {
+        Ok(match found.resolved() {
             Ok(resolved) => Ok(Found {
                 resolved,
-                digest: encode::digest(spec),
+                digest: encode::digest(found.spec()),
             }),
             Err(why) => Err(Unavailable::Unresolved {
-                template: reference.name.clone(),
+                template: template(),
                 why,
             }),
         })
@@ -238,9 +235,17 @@ impl RunValidator {
         }
     }
 
-    fn stamped(&self, review: &Review<HarnessRun>, run: &HarnessRun) -> Result<(), Rejection> {
-        let stamped = stamp::verify(&self.keys, KIND, &run.metadata, &spec_digest(run));
-        is_who_asks(stamped, &review.user, "submit the run")
+    /// Checks that the stored run is the stamped run. Returns the judgement of the access policies.
+    fn stamped(
+        &self,
+        review: &Review<HarnessRun>,
+        run: &HarnessRun,
+    ) -> Result<Option<Judgement>, Rejection> {
+        let stamp = stamp::open(&self.keys, KIND, &run.metadata, &spec_digest(run));
+        let stamped = stamp.as_ref().map(|stamp| stamp.requester.clone());
+        let stamped = stamped.map_err(Clone::clone);
+        is_who_asks(stamped, &review.user, "submit the run")?;
+        Ok(stamp.ok().and_then(|stamp| stamp.judgement))
     }
 }
 

@@ -5,7 +5,7 @@
 use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt as _;
+use kube::{Resource as _, ResourceExt as _};
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_api::Requester;
 use oz_api::harness::{BrokerPolicy, HarnessRun, Workspace};
@@ -15,7 +15,10 @@ use oz_runs::run::spec_digest;
 use oz_runs::{policy_stamp, seed};
 
 use super::rules::Reviewed;
-use crate::stamp::{Sealing, Subject};
+use super::templates::RunTemplates;
+use crate::policy::{Judges, RunAsking};
+use crate::refusal::namespace;
+use crate::stamp::{Sealing, Subject, identified};
 use crate::stamp_authors::{Authored, is_same};
 
 /// The maximum number of authors in the stamp of a policy.
@@ -25,12 +28,6 @@ const MAX_AUTHORS: usize = 8;
 pub(crate) trait Stamped: Reviewed {
     /// Returns the digest of the immutable contents.
     fn digest_of_asked(&self) -> String;
-}
-
-impl Stamped for HarnessRun {
-    fn digest_of_asked(&self) -> String {
-        spec_digest(self)
-    }
 }
 
 impl Stamped for Workspace {
@@ -69,6 +66,53 @@ impl<K: Stamped> Mutate for Stamper<K> {
             judgement: None,
         };
         self.sealing.stamp(cx, review, subject, object.meta_mut())?;
+        Ok(Notes::none())
+    }
+}
+
+/// The hook that stamps runs, with the judgement of the access policies.
+pub(crate) struct RunStamper {
+    sealing: Sealing,
+    judges: Judges,
+    templates: RunTemplates,
+}
+
+impl RunStamper {
+    pub(crate) fn new(keys: Keys, judges: Judges, templates: RunTemplates) -> Self {
+        Self {
+            sealing: Sealing::new(keys),
+            judges,
+            templates,
+        }
+    }
+}
+
+impl Mutate for RunStamper {
+    type Object = HarnessRun;
+
+    async fn mutate(
+        &self,
+        cx: &Cx,
+        review: &Review<HarnessRun>,
+        run: &mut HarnessRun,
+    ) -> Result<Notes, Rejection> {
+        let requester = identified(review)?;
+        let namespace = namespace(review)?;
+        let template = self.templates.find(namespace, &run.spec.template_ref);
+        let template = template.await?;
+        let asking = RunAsking {
+            requester: &requester,
+            run,
+            namespace,
+            template: template.as_ref(),
+        };
+        let judgement = self.judges.judge_run(cx, &review.user, &asking).await?;
+        let subject = Subject {
+            kind: HarnessRun::kind(&()).into_owned(),
+            spec_digest: spec_digest(run),
+            judgement,
+        };
+        self.sealing.stamp(cx, review, subject, &mut run.metadata)?;
         Ok(Notes::none())
     }
 }

@@ -115,6 +115,11 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     for_each_kind!(bindings B => {
         approved.push(Box::new(approval::Bindings::<B>::new(&judges, &grounds.namespace)));
     });
+    let run_templates = grounds.harness.then(|| harness::RunTemplates::new(feeds));
+    if let Some(templates) = run_templates.clone() {
+        let judges = judges.clone();
+        approved.push(Box::new(approval::Runs { templates, judges }));
+    }
     all.extend(approval::hooks(grounds, approved, &locks));
     all.extend(lock::hooks(grounds));
     all.extend(policy::hooks(grounds, judges.clone()));
@@ -138,7 +143,9 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     all.extend(composites::guards(grounds));
     all.extend(composites::stamps(grounds));
     all.extend(composites::policies(grounds));
-    all.extend(harness::hooks(grounds, feeds, &locks));
+    if let Some(templates) = &run_templates {
+        all.extend(harness::hooks(grounds, feeds, &locks, (&judges, templates)));
+    }
     let mut waiting = WaitingBindings::default();
     for_each_kind!(bindings B => { waiting.watch::<B>(feeds) });
     if grounds.serve_example_com {

@@ -8,18 +8,24 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use oz_admission::{Cx, Rejection, UserInfo};
+use oz_api::harness::HarnessRun;
 use oz_api::{AccessPolicy, Requester};
 use oz_cel::Expressions;
 use oz_cel::policy::Case;
+use oz_core::access::policy::situation::RunRequest;
 use oz_core::access::policy::{self, Judgement, Situation};
 use oz_core::kinds::AccessRequest;
 use oz_core::transient::Binding;
+use oz_runs::objects::KIND;
+use oz_runs::run::spec_digest;
+use oz_runs::template::DEFAULT_TIMEOUT;
 use oz_runtime::Feeds;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::connect::policies::{POLICY_TIMEOUT, apart};
 use crate::connect::{Grants, Policies};
+use crate::harness::FoundTemplate;
 use crate::permission::within_permission_timeout;
 use crate::watched::Watched;
 
@@ -47,6 +53,14 @@ pub(crate) struct Asking<'a, R: AccessRequest> {
     pub(crate) request: &'a R,
     pub(crate) namespace: &'a str,
     pub(crate) template: Option<&'a R::Template>,
+}
+
+/// A harness run to judge.
+pub(crate) struct RunAsking<'a> {
+    pub(crate) requester: &'a Requester,
+    pub(crate) run: &'a HarnessRun,
+    pub(crate) namespace: &'a str,
+    pub(crate) template: Option<&'a FoundTemplate>,
 }
 
 /// The common inputs of a judgement of any kind.
@@ -122,6 +136,40 @@ impl Judges {
             template: Some(binding.spec_digest.clone()),
         };
         let situation = || Situation::of_binding(cx.now, requester, binding, namespace);
+        self.come_to(cx, user, about, situation).await
+    }
+
+    /// Judges a harness run; returns `None` if there are no policies.
+    pub(crate) async fn judge_run(
+        &self,
+        cx: &Cx,
+        user: &UserInfo,
+        asking: &RunAsking<'_>,
+    ) -> Result<Option<Judgement>, Rejection> {
+        let RunAsking {
+            requester,
+            run,
+            namespace,
+            template,
+        } = asking;
+        let about = About {
+            requester,
+            namespace: Some(namespace),
+            when: None,
+            template: Some(spec_digest(run)),
+        };
+        let resolved = template.and_then(|template| template.resolved().ok());
+        let resolved = resolved.and_then(|resolved| resolved.for_run(&run.spec).ok());
+        let request = RunRequest {
+            kind: KIND,
+            metadata: &run.metadata,
+            namespace,
+            template: &run.spec.template_ref.name,
+            template_found: template.map(FoundTemplate::object),
+            reason: run.spec.reason.as_deref(),
+        };
+        let duration = resolved.map_or(DEFAULT_TIMEOUT, |resolved| resolved.timeout);
+        let situation = || Situation::of_run(cx.now, requester, &request, duration);
         self.come_to(cx, user, about, situation).await
     }
 

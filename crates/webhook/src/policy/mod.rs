@@ -6,4 +6,4 @@ mod judge;
 mod validate;
 
 pub(crate) use hooks::hooks;
-pub(crate) use judge::{Asking, Judges};
+pub(crate) use judge::{Asking, Judges, RunAsking};

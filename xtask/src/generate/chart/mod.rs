@@ -20,6 +20,8 @@ const BEGIN: &str = "# Generated from Cargo.toml, CHANGELOG.md, values.yaml and 
 const END: &str = "# End of the generated part.\n";
 /// The page about the chart.
 const README: &str = "charts/oz/README.md";
+/// The page of the documentation about the values.
+const REFERENCE: &str = "docs/reference/values.md";
 /// The chart's values.
 const VALUES: &str = "charts/oz/values.yaml";
 const CHANGELOG: &str = "CHANGELOG.md";
@@ -68,11 +70,16 @@ pub(super) fn files(
         .with_context(|| format!("failed to use {CHANGELOG}"))?;
     let metadata = metadata(&crds, &images(&values)?, &changes)?;
     let chart = filled(&read(CHART)?, &metadata).with_context(|| format!("no marks in {CHART}"))?;
-    let readme = readme::text(&text, &values).with_context(|| format!("failed to use {VALUES}"))?;
-    Ok(BTreeMap::from([
-        (PathBuf::from(CHART), chart),
-        (PathBuf::from(README), readme),
-    ]))
+    let pages = [
+        (README, readme::readme(&text, &values)),
+        (REFERENCE, readme::reference(&text, &values)),
+    ];
+    let mut files = BTreeMap::from([(PathBuf::from(CHART), chart)]);
+    for (path, page) in pages {
+        let page = page.with_context(|| format!("failed to use {VALUES}"))?;
+        files.insert(PathBuf::from(path), page);
+    }
+    Ok(files)
 }
 
 /// Returns the address of a file of the repository for a page of the chart.

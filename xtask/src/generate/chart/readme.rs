@@ -49,15 +49,37 @@ struct Described {
     description: String,
 }
 
-/// Returns the page. `text` is values.yaml, and `values` its content.
-pub(super) fn text(text: &str, values: &Value) -> Result<String> {
-    let mut page = introduction();
+/// The introduction of the page of the documentation with the same tables.
+const REFERENCE: &str = "\
+<!-- Generated from charts/oz/values.yaml by `cargo xtask generate`; do not edit. -->
+
+# Values of the chart
+
+`helm install --set NAME=VALUE`, or `--values FILE`, sets these values of [charts/oz](../../charts/oz). A schema rejects
+unknown names and invalid values. [Install](../guides/install.md#values) lists the frequently used ones. The fields of
+the [configuration](configuration.md) are values at the same paths, also those that are not listed here, with the
+defaults of that page.
+";
+
+/// Returns the README of the chart. `text` is values.yaml, and `values` its content.
+pub(super) fn readme(text: &str, values: &Value) -> Result<String> {
+    Ok(introduction() + &tables("###", text, values)?)
+}
+
+/// Returns the page of the documentation about the values.
+pub(super) fn reference(text: &str, values: &Value) -> Result<String> {
+    Ok(REFERENCE.to_owned() + &tables("##", text, values)?)
+}
+
+/// Returns a table for each section of the values, below a heading of this level.
+fn tables(level: &str, text: &str, values: &Value) -> Result<String> {
+    let mut page = String::new();
     let all = described(text)?;
     // Values that are in no section come first.
     let (general, others): (Vec<_>, Vec<_>) = all.iter().partition(|value| value.path.len() == 1);
-    page += &table("General", &general, values)?;
+    page += &table(level, "General", &general, values)?;
     for section in others.chunk_by(|one, other| one.path[0] == other.path[0]) {
-        page += &table(&section[0].path[0], section, values)?;
+        page += &table(level, &section[0].path[0], section, values)?;
     }
     Ok(page)
 }
@@ -72,8 +94,8 @@ fn introduction() -> String {
     text
 }
 
-fn table(title: &str, section: &[&Described], values: &Value) -> Result<String> {
-    let mut text = format!("\n### {title}\n\n| value | default | meaning |\n|---|---|---|\n");
+fn table(level: &str, title: &str, section: &[&Described], values: &Value) -> Result<String> {
+    let mut text = format!("\n{level} {title}\n\n| value | default | meaning |\n|---|---|---|\n");
     for Described { path, description } in section {
         let name = path.join(".");
         let value = path
@@ -162,7 +184,7 @@ mod tests {
         assert_eq!(described, expected);
 
         let values = json!({"name": "", "outer": {"map": {"d": 1}, "inner": {"list": ["x"]}}});
-        let page = super::text(text, &values).unwrap();
+        let page = readme(text, &values).unwrap();
         for row in [
             "### General\n\n| value | default | meaning |\n|---|---|---|\n| `name` | `\"\"` | A name, or none. |\n",
             "\n### outer\n",

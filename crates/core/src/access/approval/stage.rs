@@ -16,7 +16,7 @@ use super::{Answer, ApprovalRequest, Approved, Verdict, answers, approvers, deci
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
 use crate::lifecycle::window::after;
-use crate::lifecycle::{End, Otherwise, State, Stop};
+use crate::lifecycle::{End, State, Stop};
 
 /// The reason of a request that waits for approvals.
 pub const WAITING: &str = "Waiting";
@@ -29,9 +29,9 @@ pub struct Approvals {
     /// Additional note while approvals are missing.
     note: Option<String>,
     /// Content of the status.
-    pub(crate) status: ApprovalStatus,
+    pub status: ApprovalStatus,
     /// The first instant at which a decision counts again because a lock on its author expires.
-    pub(crate) unlocked_at: Option<Timestamp>,
+    pub unlocked_at: Option<Timestamp>,
 }
 
 /// Returns the state of the approvals that a request requires; `None` if it requires none, or if requester or
@@ -62,7 +62,8 @@ pub(in crate::access) fn evaluate<K: Kind>(
 
 impl Approvals {
     /// Evaluates the decisions about the request in `asked`; while more are required, `note` is added.
-    pub(crate) fn evaluate(
+    #[must_use]
+    pub fn evaluate(
         asked: &ApprovalRequest<'_>,
         answers: &[Answer],
         note: Option<String>,
@@ -101,8 +102,9 @@ pub(crate) fn settled<S, Q>(
     facts: &mut Vec<Fact>,
 ) -> Result<Vec<Approved>, Stop<S, Q>> {
     let Some(approvals) = approvals else {
-        let message = "its approvers are unknown: spec.accessConfig.approval of its template, or \
-                       then.approval of an access policy, is invalid; have its owners correct it";
+        let message = "its approvers are unknown: the approval of its template (spec.accessConfig.approval, or \
+                       spec.approval of a harness template) or then.approval of an access policy is invalid; have \
+                       its owners correct it";
         return Err(waits(facts, WAITING, message.to_owned()));
     };
     match &approvals.verdict {
@@ -169,7 +171,8 @@ pub(in crate::access) fn requested<K: Kind>(
 
 /// Creates that audit record from one about the request: requester, approvers and deadline. `None` if the
 /// status already shows the same approvals, or if the request waits for another reason.
-pub(crate) fn request_of(
+#[must_use]
+pub fn request_of(
     mut record: Record,
     failure: &Failure,
     config: &ApprovalConfig,
@@ -198,20 +201,21 @@ pub(crate) fn request_of(
 ///
 /// # Errors
 /// The missing data, or the reason why it could not be read.
-pub(crate) fn confirmed<G, O, S, Q>(
+pub fn confirmed<S, Q>(
     approvals: Option<&Approvals>,
     read: Option<&Result<Vec<AccessRequestApproval>, Failure>>,
     question: Q,
-) -> Result<(), Otherwise<State<G, O, S>, Q>> {
+) -> Result<(), Stop<S, Q>> {
     match (approvals, read) {
         (None, _) | (Some(_), Some(Ok(_))) => Ok(()),
-        (Some(_), None) => Err(Otherwise::Need(question)),
-        (Some(_), Some(Err(failure))) => Err(State::Waiting(failure.clone()).into()),
+        (Some(_), None) => Err(Stop::Need(question)),
+        (Some(_), Some(Err(failure))) => Err(Stop::Wait(failure.clone())),
     }
 }
 
 /// Returns the condition that a grant was approved.
-pub(crate) fn fact(by: &[Approved]) -> Fact {
+#[must_use]
+pub fn fact(by: &[Approved]) -> Fact {
     let message = format!("Approved by {}", approvers(by));
     Fact::holds(conditions::APPROVED, message)
 }
@@ -221,18 +225,17 @@ fn waits<S, Q>(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> 
     Stop::Wait(Failure::invalid(reason, message))
 }
 
-/// Returns the approvals in the status of an object: those that approvers were asked for. `asked` is what the assessment
-/// requires, `said` is the content of the status so far, and `failure` is the reason why the plan was not completed. Before
-/// the record that asks approvers is stored, the status keeps its content, so that the record is not left out.
-pub(crate) fn shown<G, O, S>(
-    state: &State<G, O, S>,
+/// Returns the approvals in the status of an object: those that approvers were asked for. `waits` is the reason why it
+/// waits, `asked` is what the assessment requires, `said` is the content of the status so far, and `failure` is the reason
+/// why the plan was not completed. Before the record that asks approvers is stored, the status keeps its content, so that
+/// the record is not left out.
+#[must_use]
+pub fn shown(
+    waits: Option<&Failure>,
     asked: Option<&ApprovalStatus>,
     failure: Option<&Failure>,
     said: Option<&ApprovalStatus>,
 ) -> Option<ApprovalStatus> {
-    let is_asked = match state {
-        State::Waiting(waits) => waits.reason == WAITING && failure == Some(waits),
-        _ => false,
-    };
+    let is_asked = waits.is_some_and(|it| it.reason == WAITING) && failure == waits;
     asked.filter(|_| is_asked).or(said).cloned()
 }

@@ -45,19 +45,22 @@ pub fn holds<T: AccessTemplate>(
     Ok(())
 }
 
-/// Checks the same for an object that has no template, and names no change ticket.
+/// Checks the same for an object of a kind that names no change ticket, such as a transient binding or a harness run.
 ///
 /// # Errors
 /// The reason why not, and the next step.
-pub fn permits(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
+pub fn permits(
+    judgement: Option<&Judgement>,
+    reason: Option<&str>,
+    kind: &str,
+) -> Result<(), Denial> {
     not_refused(judgement, reason)?;
     match judgement.and_then(|judgement| judgement.tickets.first()) {
         None => Ok(()),
         Some(rule) => {
             let why = format!(
-                "AccessPolicy {} requires a change ticket, and a transient binding has none; have \
-                 the authors of access policies exempt it by request.kind, or grant access in \
-                 another way",
+                "AccessPolicy {} requires a change ticket, and a {kind} has none; have the authors of \
+                 access policies exempt it by request.kind, or grant access in another way",
                 rule.policy
             );
             Err(Denial::new(NO_TICKET, why))
@@ -110,26 +113,38 @@ pub fn rules(judgement: Option<&Judgement>) -> Option<ApprovalConfig> {
     joined(None, judgement)
 }
 
-/// Combines the rules of a template and of access policies.
-fn joined(own: Option<ApprovalConfig>, judgement: Option<&Judgement>) -> Option<ApprovalConfig> {
+/// Returns the approvals that a template and the access policies require together.
+#[must_use]
+pub fn joined(
+    own: Option<ApprovalConfig>,
+    judgement: Option<&Judgement>,
+) -> Option<ApprovalConfig> {
     let Some(extra) = judgement.and_then(|judgement| judgement.approval.as_ref()) else {
         return own;
     };
     let added: Vec<ApprovalRule> = extra.rules.iter().map(super::Rule::approval).collect();
-    let Some(mut all) = own else {
-        return Some(ApprovalConfig {
-            rules: added,
-            when: None,
-            timeout: extra.timeout.clone(),
-            require_reason: extra.require_reason,
-        });
+    let added = ApprovalConfig {
+        rules: added,
+        when: None,
+        timeout: extra.timeout.clone(),
+        require_reason: extra.require_reason,
     };
-    let known: Vec<String> = all.rules.iter().map(content).collect();
-    all.rules
-        .extend(missing(&known, &added).into_iter().cloned());
-    all.timeout = shorter(&all.timeout, &extra.timeout);
-    all.require_reason |= extra.require_reason;
-    Some(all)
+    Some(match own {
+        Some(own) => both(own, &added),
+        None => added,
+    })
+}
+
+/// Returns the approvals that satisfy both: all rules, each once, the shorter timeout, and a reason if one of them
+/// requires it.
+#[must_use]
+pub fn both(mut one: ApprovalConfig, other: &ApprovalConfig) -> ApprovalConfig {
+    let known: Vec<String> = one.rules.iter().map(content).collect();
+    let added = missing(&known, &other.rules);
+    one.rules.extend(added.into_iter().cloned());
+    one.timeout = shorter(&one.timeout, &other.timeout);
+    one.require_reason |= other.require_reason;
+    one
 }
 
 /// Checks whether approvals of the request may be relevant, as far as its stamp shows without a key.
@@ -230,8 +245,9 @@ pub fn stricter_without_template(
     sealed: Option<&Judgement>,
     new: Option<&Judgement>,
     reason: Option<&str>,
+    kind: &str,
 ) -> Option<Stricter> {
-    compared(sealed, new, permits(new, reason), rules, None)
+    compared(sealed, new, permits(new, reason, kind), rules, None)
 }
 
 fn compared(

@@ -18,8 +18,8 @@ use crate::kinds::AccessTemplate;
 
 pub use combine::{Opinion, combine, too_many};
 pub use effect::{
-    Stricter, approval, asks, ceiling, holds, longest, note, permits, requires_approval, rules,
-    stricter, stricter_without_template,
+    Stricter, approval, asks, both, ceiling, holds, joined, longest, note, permits,
+    requires_approval, rules, stricter, stricter_without_template,
 };
 pub use situation::Situation;
 

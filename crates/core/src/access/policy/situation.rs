@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1 as rbac;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::duration::GoDuration;
 use oz_api::{Operation, Requester};
 use serde::Serialize;
@@ -68,6 +69,23 @@ pub struct Situation {
     pub active: Vec<Active>,
 }
 
+/// A harness run, as far as access policies see it.
+#[derive(Clone, Copy, Debug)]
+pub struct RunRequest<'a> {
+    /// Kind of the run.
+    pub kind: &'a str,
+    /// Metadata of the run.
+    pub metadata: &'a ObjectMeta,
+    /// Namespace of the run.
+    pub namespace: &'a str,
+    /// Name of its template.
+    pub template: &'a str,
+    /// The template, by its kind and metadata, if it exists.
+    pub template_found: Option<(&'a str, &'a ObjectMeta)>,
+    /// The requester's reason.
+    pub reason: Option<&'a str>,
+}
+
 /// A live grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Active {
@@ -117,19 +135,8 @@ impl Situation {
         let default = config.and_then(|config| config.default_duration.parse().ok());
         let operations = config.map(decide::operations).into_iter().flatten();
         let operations: Vec<&str> = operations.map(|operation| (&operation).into()).collect();
-        let mut of_template = no_template();
-        if let Some(template) = template {
-            let metadata = template.meta();
-            of_template["kind"] = json!(T::title());
-            fill(&mut of_template, "name", metadata.name.as_ref());
-            fill(&mut of_template, "namespace", metadata.namespace.as_ref());
-            fill(&mut of_template, "labels", metadata.labels.as_ref());
-            fill(
-                &mut of_template,
-                "annotations",
-                metadata.annotations.as_ref(),
-            );
-        }
+        let fields = |template: &T| template_fields(T::title(), template.meta());
+        let of_template = template.map_or_else(no_template, fields);
         let mut of_request = no_request(request.kind);
         of_request["template"] = json!(request.template);
         fill(&mut of_request, "name", name);
@@ -209,6 +216,44 @@ impl Situation {
         }
     }
 
+    /// Creates the input for a harness run, from its requester and the template that it names. `duration` is the timeout of
+    /// the run.
+    #[must_use]
+    pub fn of_run(
+        now: Timestamp,
+        requester: &Requester,
+        run: &RunRequest<'_>,
+        duration: GoDuration,
+    ) -> Self {
+        let found = run.template_found;
+        let of_template = found.map_or_else(no_template, |(kind, it)| template_fields(kind, it));
+        let mut of_request = no_request(run.kind);
+        let named = run.metadata.name.as_ref().filter(|name| !name.is_empty());
+        let name = named.or(run.metadata.generate_name.as_ref());
+        fill(&mut of_request, "name", name);
+        for (field, text) in [
+            ("namespace", Some(run.namespace)),
+            ("template", Some(run.template)),
+            ("reason", run.reason),
+        ] {
+            fill(&mut of_request, field, text);
+        }
+        Self {
+            now,
+            duration,
+            variables: json!({
+                "requester": {
+                    "user": requester.user, "uid": requester.uid, "groups": requester.groups,
+                },
+                "request": of_request,
+                "template": of_template,
+                "namespaceLabels": {},
+                "operations": [],
+            }),
+            active: Vec::new(),
+        }
+    }
+
     /// Adds the labels of the namespace.
     #[must_use]
     pub fn in_namespace(mut self, labels: &BTreeMap<String, String>) -> Self {
@@ -269,6 +314,17 @@ fn fill(object: &mut Value, field: &str, value: Option<impl Serialize>) {
     if let Some(value) = value {
         object[field] = json!(value);
     }
+}
+
+/// Returns the value of `template` for a template of this kind.
+fn template_fields(kind: &str, metadata: &ObjectMeta) -> Value {
+    let mut fields = no_template();
+    fields["kind"] = json!(kind);
+    fill(&mut fields, "name", metadata.name.as_ref());
+    fill(&mut fields, "namespace", metadata.namespace.as_ref());
+    fill(&mut fields, "labels", metadata.labels.as_ref());
+    fill(&mut fields, "annotations", metadata.annotations.as_ref());
+    fields
 }
 
 /// Returns the value of `template` if there is no template.

@@ -1,0 +1,318 @@
+//! A run of a template that requires approvals.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use oz_api::harness::{HarnessRunStatus, HarnessTemplate, RunPhase};
+use oz_api::{
+    AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovedKind,
+    Requester, TicketConfig, conditions, encode, labels,
+};
+use oz_core::access::policy::{Extra, Judgement, Longest, Refused, Rule, TicketRule};
+use oz_core::access::stamp::Stamp;
+use oz_core::controller::{Controller as _, Decision, Outcome, Step, Verdict};
+use oz_core::kinds::Kind as _;
+use oz_core::lifecycle::seal::Keys;
+use oz_runs::run::{Question, State};
+use oz_trail::Action;
+use serde_json::json;
+
+use crate::runs::{Begun, Submitted, lock};
+use crate::{now, template};
+
+fn seconds(count: i64) -> Timestamp {
+    now() + SignedDuration::from_secs(count)
+}
+
+/// A run of a template that bob or carol must approve within ten minutes.
+fn submitted() -> Submitted {
+    let mut submitted = Submitted::new(json!({"reason": "nightly report"}));
+    let rules = json!([{"name": "security", "users": ["bob", "carol"]}]);
+    let spec = template(json!({
+        "workspace": {"required": false}, "approval": {"rules": rules, "timeout": "10m"},
+    }));
+    submitted.facts.template = Some(Arc::new(HarnessTemplate::new("parrot", spec)));
+    submitted
+}
+
+impl Submitted {
+    /// Decides about the run, and returns the status after all steps succeeded, or after the first failed.
+    fn decided(&self, at: i64, fails: bool) -> (Decision<State>, HarnessRunStatus) {
+        let verdict = self
+            .controller
+            .decide(seconds(at), &self.run, &self.facts, &[]);
+        let Verdict::Decided(decision) = verdict else {
+            panic!("a question");
+        };
+        let mut outcome = Outcome::default();
+        outcome.failure.clone_from(&decision.plan.obstacle);
+        if fails {
+            let failure = oz_core::controller::Failure::transient("Unreachable", "no response");
+            outcome.failure = Some(failure);
+        }
+        let status = self
+            .controller
+            .status(seconds(at), &self.run, &decision, &outcome);
+        (decision, status)
+    }
+
+    /// Adds the approval or denial of a user, with a stamp as the webhook makes it.
+    fn answer(&mut self, user: &str, approval: bool, at: i64) {
+        let digest = self.run.status.as_ref().unwrap().approval.as_ref().unwrap();
+        let spec = AccessRequestApprovalSpec {
+            access_request_ref: AccessRequestReference {
+                kind: ApprovedKind::HarnessRun,
+                name: "squawk".into(),
+                uid: "u-1".into(),
+            },
+            approval,
+            reason: None,
+            digest: digest.digest.clone(),
+        };
+        let stamp = Stamp {
+            requester: Requester {
+                user: user.into(),
+                ..Requester::default()
+            },
+            kind: AccessRequestApproval::title().into(),
+            namespace: "birds".into(),
+            name: user.into(),
+            spec_digest: encode::digest(&spec),
+            at: seconds(at),
+            nonce: user.into(),
+            ..Stamp::default()
+        };
+        let sealed = stamp.seal(&Keys::with_every_owner([[7; 32]])).unwrap();
+        let mut answer = AccessRequestApproval::new(user, spec);
+        answer.metadata = ObjectMeta {
+            namespace: Some("birds".into()),
+            creation_timestamp: Some(Time(seconds(at))),
+            annotations: Some(BTreeMap::from([(labels::REQUESTER.to_owned(), sealed)])),
+            ..answer.metadata
+        };
+        self.facts.approvals.push(answer);
+        self.facts.confirmed = Some(Ok(self.facts.approvals.clone()));
+    }
+
+    /// Stores the status of a run that waits for approvals.
+    fn waits(&mut self) -> Decision<State> {
+        let (decision, status) = self.decided(1, false);
+        self.run.status = Some(status);
+        decision
+    }
+
+    fn actions(&self, at: i64) -> Vec<Action> {
+        let (decision, _) = self.decided(at, false);
+        let steps = decision.plan.stages.into_iter().flatten();
+        let records = steps.filter_map(|step| match step {
+            Step::Record(record) => Some(record.action),
+            _ => None,
+        });
+        records.collect()
+    }
+}
+
+fn approved(status: &HarnessRunStatus) -> String {
+    let found = conditions::find(&status.conditions, conditions::APPROVED);
+    found.map_or_else(String::new, |found| {
+        format!("{} {}: {}", found.status, found.reason, found.message)
+    })
+}
+
+#[test]
+fn run_waits_for_approval_and_asks_approvers_once() {
+    let mut submitted = submitted();
+    let decision = submitted.waits();
+    assert_eq!(decision.plan.wake, Some(seconds(600)));
+    let status = submitted.run.status.clone().unwrap();
+    assert_eq!(status.phase, Some(RunPhase::Pending));
+    assert_eq!(
+        approved(&status),
+        "False Waiting: waiting for security: bob, carol may"
+    );
+    assert_eq!(status.approval.unwrap().until, seconds(600));
+    let records: Vec<_> = decision.plan.steps().cloned().collect();
+    let [Step::Record(record)] = records.as_slice() else {
+        panic!("{records:?}")
+    };
+    assert_eq!(record.action, Action::ApprovalRequested);
+    assert_eq!(record.user.as_ref().unwrap().user, "ada");
+    assert_eq!(record.details["reason"], "nightly report");
+    assert_eq!(record.details["approvers"], "security: bob, carol may");
+    assert_eq!(submitted.actions(2), []);
+}
+
+#[test]
+fn approvers_are_asked_again_after_failed_record() {
+    let mut submitted = submitted();
+    let (_, status) = submitted.decided(1, true);
+    assert_eq!(status.approval, None);
+    submitted.run.status = Some(status);
+    assert_eq!(submitted.actions(2), [Action::ApprovalRequested]);
+}
+
+#[test]
+fn approved_run_begins_and_its_record_names_approver() {
+    let mut submitted = submitted();
+    submitted.waits();
+    submitted.answer("bob", true, 60);
+    let begun = Begun::after_start_of(submitted);
+    let (decision, status) = begun.reported(seconds(70), &begun.live_objects(None));
+    assert_eq!(
+        approved(&status),
+        "True Success: Approved by bob (security)"
+    );
+    let State::Begun(decided, ..) = decision.state else {
+        panic!("{:?}", decision.state)
+    };
+    let approvals: Vec<_> = decided.approvals.iter().map(|it| &it.user).collect();
+    assert_eq!(approvals, ["bob"]);
+}
+
+#[test]
+fn approval_that_only_watch_has_shown_does_not_begin_run() {
+    let mut submitted = submitted();
+    submitted.waits();
+    submitted.answer("bob", true, 60);
+    submitted.facts.confirmed = None;
+    let facts = &submitted.facts;
+    let verdict = submitted
+        .controller
+        .decide(seconds(70), &submitted.run, facts, &[]);
+    let Verdict::Need { question, .. } = verdict else {
+        panic!("no question");
+    };
+    assert_eq!(question, Question::Approvals);
+}
+
+#[test]
+fn denied_and_late_runs_fail_without_objects() {
+    let mut denied = submitted();
+    denied.waits();
+    denied.answer("carol", false, 60);
+    let mut late = submitted();
+    late.waits();
+    for (submitted, at, expected) in [
+        (denied, 70, "False ApprovalDenied: carol denied it"),
+        (
+            late,
+            601,
+            "False ApprovalTimedOut: not approved in time (until 2026-01-31T09:10:00Z): it waited \
+             for security: bob, carol may",
+        ),
+    ] {
+        let (_, status) = submitted.decided(at, false);
+        assert_eq!(status.phase, Some(RunPhase::Failed), "{expected}");
+        assert_eq!(approved(&status), expected);
+        assert_eq!(submitted.actions(at), [Action::RequestDenied], "{expected}");
+    }
+}
+
+#[test]
+fn own_approval_and_approval_of_locked_user_do_not_count() {
+    let mut own = submitted();
+    own.waits();
+    own.answer("ada", true, 60);
+    let mut locked = submitted();
+    locked.waits();
+    locked.answer("bob", true, 60);
+    locked.facts.locks = lock(&json!({"user": "bob"}));
+    for submitted in [own, locked] {
+        let (decision, _) = submitted.decided(70, false);
+        assert!(
+            matches!(decision.state, State::Asking(..)),
+            "{:?}",
+            decision.state
+        );
+    }
+}
+
+#[test]
+fn approval_is_void_after_change_of_template() {
+    let mut submitted = submitted();
+    submitted.waits();
+    submitted.answer("bob", true, 60);
+    let mut changed = HarnessTemplate::clone(submitted.facts.template.as_ref().unwrap());
+    changed.spec.image = Some("parrot:2".to_owned());
+    submitted.facts.template = Some(Arc::new(changed));
+    let (_, status) = submitted.decided(70, false);
+    let message = approved(&status);
+    assert!(
+        message.contains("1 given for an earlier content"),
+        "{message}"
+    );
+    assert_eq!(submitted.actions(70), [Action::ApprovalRequested]);
+}
+
+/// A run that was stamped with this judgement of the access policies.
+fn judged(judgement: Judgement) -> Submitted {
+    let mut submitted = Submitted::new(json!({"reason": "nightly report"}));
+    submitted.stamp(Some(judgement));
+    submitted
+}
+
+#[test]
+fn access_policies_deny_shorten_and_require_approval() {
+    let refused = Refused {
+        policy: "nights".into(),
+        failed: false,
+        message: "AccessPolicy nights denies runs at night".into(),
+    };
+    let denied = judged(Judgement {
+        refused: Some(refused),
+        ..Judgement::default()
+    });
+    let (_, status) = denied.decided(1, false);
+    assert_eq!(status.phase, Some(RunPhase::Failed));
+    assert_eq!(denied.actions(1), [Action::RequestDenied]);
+
+    let longest = |duration: &str| Judgement {
+        longest: Some(Longest {
+            policy: "short".into(),
+            duration: duration.into(),
+        }),
+        ..Judgement::default()
+    };
+    let begun = Begun::after_start_of(judged(longest("2m")));
+    let (decision, _) = begun.reported(seconds(1), &begun.live_objects(None));
+    let State::Begun(decided, ..) = decision.state else {
+        panic!("{:?}", decision.state)
+    };
+    assert_eq!(decided.timeout_seconds, Some(120));
+    let (_, status) = judged(longest("0s")).decided(1, false);
+    assert_eq!(status.phase, Some(RunPhase::Failed));
+
+    let rule = Rule {
+        name: "nights/security".into(),
+        groups: Vec::new(),
+        users: vec!["bob".into()],
+        approvals: 1,
+        silent: false,
+    };
+    let asks = judged(Judgement {
+        approval: Some(Extra {
+            rules: vec![rule],
+            timeout: "5m".into(),
+            require_reason: false,
+        }),
+        ..Judgement::default()
+    });
+    let (_, status) = asks.decided(1, false);
+    assert_eq!(
+        approved(&status),
+        "False Waiting: waiting for nights/security: bob may"
+    );
+    assert_eq!(status.approval.unwrap().until, seconds(300));
+
+    let ticket = judged(Judgement {
+        tickets: vec![TicketRule {
+            policy: "change".into(),
+            ticket: TicketConfig::default(),
+        }],
+        ..Judgement::default()
+    });
+    let (_, status) = ticket.decided(1, false);
+    assert_eq!(status.phase, Some(RunPhase::Failed));
+}

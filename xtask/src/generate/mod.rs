@@ -12,7 +12,6 @@ mod policies;
 mod rbac;
 mod reference;
 mod requested;
-mod values;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -80,8 +79,6 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     files.insert(PathBuf::from(RULES), rules());
     files.insert(PathBuf::from(flags::PAGE), flags::page(root)?);
     files.insert(PathBuf::from(metrics::PAGE), metrics::page(root)?);
-    let schema = configuration::values()?;
-    files.insert(PathBuf::from(values::PAGE), values::page(root, &schema)?);
     // Of the other pages.
     let index = names::page(root, &files)?;
     files.insert(PathBuf::from(names::PAGE), index);

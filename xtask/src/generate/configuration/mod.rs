@@ -61,11 +61,6 @@ pub(super) fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     ]))
 }
 
-/// Returns the schema of the chart's values.
-pub(super) fn values() -> Result<Value> {
-    values_schema(&schema())
-}
-
 /// Returns the JSON schema of the configuration, without references.
 fn schema() -> Value {
     let settings = SchemaSettings::draft07().with(|settings| settings.inline_subschemas = true);

@@ -82,8 +82,7 @@ pub(super) fn page(root: &Path) -> Result<String> {
             name: name.to_owned(),
             kind: "gauge",
             labels: vec![label.to_owned()],
-            meaning: help_after(&text, own)
-                .with_context(|| format!("{file}: no help of {own}"))?,
+            meaning: help_after(&text, own).with_context(|| format!("{file}: no help of {own}"))?,
         };
         let programs = CRATES
             .iter()

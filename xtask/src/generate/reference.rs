@@ -337,7 +337,7 @@ fn description(schema: &Value) -> String {
 }
 
 /// Returns a text for a cell of a table, in which `|` is escaped also in code, and other markup outside of code.
-pub(super) fn cell(text: &str) -> String {
+fn cell(text: &str) -> String {
     let escaped = |(number, part): (usize, &str)| {
         let part = part.replace('|', r"\|");
         let is_code = number % 2 == 1;

@@ -1,5 +1,5 @@
 //! The metadata of the chart, with the annotations of Artifact Hub, and its README: from the version of the workspace,
-//! the changelog, the definitions of the kinds, and the comments of values.yaml.
+//! the changelog, the definitions of the kinds, and the comments of values.yaml; and the reference page of the values.
 
 mod readme;
 
@@ -20,7 +20,7 @@ const BEGIN: &str = "# Generated from Cargo.toml, CHANGELOG.md, values.yaml and 
 const END: &str = "# End of the generated part.\n";
 /// The page about the chart.
 const README: &str = "charts/oz/README.md";
-/// The page of the documentation about the values.
+/// The reference page of the values.
 const REFERENCE: &str = "docs/reference/values.md";
 /// The chart's values.
 const VALUES: &str = "charts/oz/values.yaml";
@@ -70,16 +70,14 @@ pub(super) fn files(
         .with_context(|| format!("failed to use {CHANGELOG}"))?;
     let metadata = metadata(&crds, &images(&values)?, &changes)?;
     let chart = filled(&read(CHART)?, &metadata).with_context(|| format!("no marks in {CHART}"))?;
-    let pages = [
-        (README, readme::readme(&text, &values)),
-        (REFERENCE, readme::reference(&text, &values)),
-    ];
-    let mut files = BTreeMap::from([(PathBuf::from(CHART), chart)]);
-    for (path, page) in pages {
-        let page = page.with_context(|| format!("failed to use {VALUES}"))?;
-        files.insert(PathBuf::from(path), page);
-    }
-    Ok(files)
+    let unusable = || format!("failed to use {VALUES}");
+    let readme = readme::text(&text, &values).with_context(unusable)?;
+    let reference = readme::reference(&text, &values).with_context(unusable)?;
+    Ok(BTreeMap::from([
+        (PathBuf::from(CHART), chart),
+        (PathBuf::from(README), readme),
+        (PathBuf::from(REFERENCE), reference),
+    ]))
 }
 
 /// Returns the address of a file of the repository for a page of the chart.

@@ -1,4 +1,4 @@
-//! The README of the chart. Its tables have the values with a comment that begins with `# --` in values.yaml, which is the
+//! The README of the chart, and the reference page of its values. Their tables have the values with a comment that begins with `# --` in values.yaml, which is the
 //! description of the value below it.
 
 use std::fmt::Write as _;
@@ -31,6 +31,17 @@ The chart requires Kubernetes 1.30 or newer, and Helm 3.17 or newer. A schema re
 
 ## Values
 ";
+/// The introduction of the reference page.
+const REFERENCE: &str = "\
+<!-- Generated from charts/oz/values.yaml by `cargo xtask generate`; do not edit. -->
+
+# Values of the chart
+
+`helm install --set NAME=VALUE`, or `--values FILE`, sets these values of [charts/oz](../../charts/oz). A schema refuses
+unknown names and invalid values. [Install](../guides/install.md#values) lists the frequently used ones. The fields of
+the [configuration](configuration.md) are values at the same paths, also those that are not listed here, with the
+defaults of that page.
+";
 /// The pages that the introduction links.
 const PAGES: [&str; 5] = [
     "docs/guides/install.md",
@@ -49,39 +60,26 @@ struct Described {
     description: String,
 }
 
-/// The introduction of the page of the documentation with the same tables.
-const REFERENCE: &str = "\
-<!-- Generated from charts/oz/values.yaml by `cargo xtask generate`; do not edit. -->
-
-# Values of the chart
-
-`helm install --set NAME=VALUE`, or `--values FILE`, sets these values of [charts/oz](../../charts/oz). A schema rejects
-unknown names and invalid values. [Install](../guides/install.md#values) lists the frequently used ones. The fields of
-the [configuration](configuration.md) are values at the same paths, also those that are not listed here, with the
-defaults of that page.
-";
-
-/// Returns the README of the chart. `text` is values.yaml, and `values` its content.
-pub(super) fn readme(text: &str, values: &Value) -> Result<String> {
-    Ok(introduction() + &tables("###", text, values)?)
+/// Returns the README. `text` is values.yaml, and `values` its content.
+pub(super) fn text(text: &str, values: &Value) -> Result<String> {
+    Ok(introduction() + &tables(text, values, "###")?)
 }
 
-/// Returns the page of the documentation about the values.
+/// Returns the reference page. `text` is values.yaml, and `values` its content.
 pub(super) fn reference(text: &str, values: &Value) -> Result<String> {
-    Ok(REFERENCE.to_owned() + &tables("##", text, values)?)
+    Ok(REFERENCE.to_owned() + &tables(text, values, "##")?)
 }
 
-/// Returns a table for each section of the values, below a heading of this level.
-fn tables(level: &str, text: &str, values: &Value) -> Result<String> {
-    let mut page = String::new();
+/// Returns the tables of the values, with headings of this level.
+fn tables(text: &str, values: &Value, level: &str) -> Result<String> {
     let all = described(text)?;
     // Values that are in no section come first.
     let (general, others): (Vec<_>, Vec<_>) = all.iter().partition(|value| value.path.len() == 1);
-    page += &table(level, "General", &general, values)?;
+    let mut tables = table(level, "General", &general, values)?;
     for section in others.chunk_by(|one, other| one.path[0] == other.path[0]) {
-        page += &table(level, &section[0].path[0], section, values)?;
+        tables += &table(level, &section[0].path[0], section, values)?;
     }
-    Ok(page)
+    Ok(tables)
 }
 
 fn introduction() -> String {
@@ -184,7 +182,7 @@ mod tests {
         assert_eq!(described, expected);
 
         let values = json!({"name": "", "outer": {"map": {"d": 1}, "inner": {"list": ["x"]}}});
-        let page = readme(text, &values).unwrap();
+        let page = super::text(text, &values).unwrap();
         for row in [
             "### General\n\n| value | default | meaning |\n|---|---|---|\n| `name` | `\"\"` | A name, or none. |\n",
             "\n### outer\n",
@@ -193,6 +191,8 @@ mod tests {
         ] {
             assert!(page.contains(row), "{row}: {page}");
         }
+        let reference = reference(text, &values).unwrap();
+        assert!(reference.contains("\n## outer\n"), "{reference}");
     }
 
     #[test]

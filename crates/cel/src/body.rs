@@ -54,9 +54,11 @@ pub struct Variables {
 /// Returns the body for an audit record. Requires a separate stack, see [`apart`](crate::apart).
 ///
 /// # Errors
-/// The reason why there is no body. The message contains no variable.
+/// The reason why there is no body. The message contains no value of the Secret.
 pub fn evaluate(text: &str, variables: &Variables, until: Instant) -> Result<Vec<u8>, CelError> {
     let expression = compile(text)?;
+    // The library's errors contain the values that do not fit.
+    let has_secret = variables.secret.as_object().is_none_or(|it| !it.is_empty());
     let variables = [
         ("record", &variables.record),
         ("link", &variables.link),
@@ -72,6 +74,10 @@ pub fn evaluate(text: &str, variables: &Variables, until: Instant) -> Result<Vec
     let value = expression.evaluate_with(values, until, |context: &mut Context<'_>| {
         context.add_function("codeSpan", |text: Arc<String>| code_span(&text));
         context.add_function("escapeHtml", |text: Arc<String>| escape_html(&text));
+    });
+    let value = value.map_err(|error| match error {
+        CelError::Evaluation { .. } if has_secret => CelError::Hidden,
+        error => error,
     })?;
     if !matches!(value, Value::Map(_)) {
         return Err(CelError::NotMap);
@@ -235,6 +241,8 @@ mod tests {
         }
         assert!(body("{'a': record.details.missing}").is_err());
         assert!(body("{'a': 1.0 / 0.0}").is_err());
+        let leaked = body("{'a': secret['routing-key'] + 1}").unwrap_err();
+        assert_eq!(leaked, CelError::Hidden);
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub enum CelError {
     /// The value of an expression that a user writes is no boolean.
     #[error("must return true or false")]
     MustBeBoolean,
+    /// The evaluation failed, for a reason that may contain a secret.
+    #[error("has no value for this record; the reason may contain a secret, and is not shown")]
+    Hidden,
     /// The value of the body of a notification is no map.
     #[error("must return a map, as in {{'text': record.message}}")]
     NotMap,

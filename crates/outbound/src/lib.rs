@@ -61,7 +61,7 @@ impl Allowed {
         let host = host.to_lowercase();
         let literal = host.trim_start_matches('[').trim_end_matches(']');
         Self {
-            hosts: Arc::new(BTreeSet::from([literal.to_owned(), host])),
+            hosts: Arc::new(BTreeSet::from([literal.to_owned(), format!("[{literal}]")])),
             proxies: proxies.clone(),
             ..Self::default()
         }

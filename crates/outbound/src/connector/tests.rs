@@ -68,6 +68,10 @@ async fn head(stream: &mut TcpStream) -> String {
             break;
         };
         head.push(byte);
+        // The first byte of a handshake of TLS, to which no server here responds.
+        if head == [0x16] {
+            break;
+        }
     }
     String::from_utf8(head).unwrap()
 }
@@ -95,7 +99,9 @@ async fn server() -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            head(&mut stream).await;
+            if !head(&mut stream).await.starts_with("GET ") {
+                continue;
+            }
             let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhere";
             let _ = stream.write_all(answer).await;
         }
@@ -282,7 +288,7 @@ async fn proxy_is_not_asked_for_own_machine_and_metadata_of_clouds() {
         ("http://x.localhost/", "x.localhost is this machine"),
         // Names that resolve here to such addresses.
         ("http://localhost/", "is a loopback address"),
-        ("http://LOCALHOST./", "is a loopback address"),
+        ("http://LOCALHOST/", "is a loopback address"),
         ("http://127.1/", "is a loopback address"),
         ("http://2852039166/", "is link-local"),
         ("https://0xa9fea9fe/", "is link-local"),

@@ -9,6 +9,7 @@ mod krew;
 mod links;
 mod notices;
 mod permissions;
+mod release;
 mod tarball;
 mod test;
 mod words;
@@ -35,6 +36,8 @@ enum Task {
     Pages(Forwarded),
     /// The container image, as an archive, with an inventory of what is in it.
     Image(image::Options),
+    /// All files of a release, in dist/VERSION, or the reasons to refuse it.
+    Release(release::Options),
     /// The licence texts of all that is linked into the programs.
     Notices(notices::Options),
     /// The main job, told on the screen with what really happens.
@@ -64,6 +67,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Generate(options) => generate::run(&options),
         Task::Pages(arguments) => workshop::run("pages", &arguments),
         Task::Image(options) => image::run(&options),
+        Task::Release(options) => release::run(&options),
         Task::Notices(options) => notices::run(&options),
         Task::Demo(arguments) => workshop::run("demo", &arguments),
         Task::Links => links::run(),

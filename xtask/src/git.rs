@@ -64,6 +64,8 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String> {
     let command = format!("git {}", arguments.join(" "));
     let output = Command::new("git")
         .current_dir(root)
+        // Root builds in repositories of other users; git refuses them by default.
+        .args(["-c", "safe.directory=*"])
         .args(arguments)
         .output()
         .with_context(|| format!("failed to run {command}"))?;

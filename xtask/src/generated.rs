@@ -49,7 +49,10 @@ pub fn exit_code(options: &Options, any_stale: bool) -> ExitCode {
 
 /// Returns the files that are missing or different, and those in generated directories that nothing
 /// generates.
-fn stale(
+///
+/// # Errors
+/// When a directory cannot be listed.
+pub fn stale(
     root: &Path,
     files: &BTreeMap<PathBuf, String>,
     directories: &[&str],

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use xtask::screen::Screen;
 
 /// The released platforms: operating system and processor, as Go and krew name them.
-const PLATFORMS: [(&str, &str); 4] = [
+pub(crate) const PLATFORMS: [(&str, &str); 4] = [
     ("linux", "amd64"),
     ("linux", "arm64"),
     ("darwin", "amd64"),
@@ -22,7 +22,7 @@ const PLATFORMS: [(&str, &str); 4] = [
 /// The archives, and the address of their release.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The directory with kubectl-oz-OS-ARCH.tar.gz, each with the program kubectl-oz and LICENSE.
+    /// The directory with kubectl-oz-OS-ARCH.tar.gz, each with the program kubectl-oz, LICENSE and NOTICES.
     archives: PathBuf,
     /// The address that the archives' names follow, such as that of a release.
     #[arg(long)]
@@ -33,9 +33,19 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let yaml = manifest_of(&options.archives, &options.url, &options.homepage)?;
+    Screen::stdout().line(yaml.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the manifest for the archives in a directory, at addresses below `url`.
+///
+/// # Errors
+/// When there is no archive.
+pub(crate) fn manifest_of(archives: &Path, url: &str, homepage: &str) -> Result<String> {
     let mut found = Vec::new();
     for (os, arch) in PLATFORMS {
-        let path = options.archives.join(archive(os, arch));
+        let path = archives.join(archive(os, arch));
         if path.exists() {
             found.push((os, arch, digest(&path)?));
         }
@@ -43,12 +53,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     ensure!(
         !found.is_empty(),
         "no archive kubectl-oz-OS-ARCH.tar.gz in {}",
-        options.archives.display()
+        archives.display()
     );
-    let manifest = manifest(&options.url, &options.homepage, &found);
-    let yaml = serde_saphyr::to_string(&manifest).context("failed to write it as YAML")?;
-    Screen::stdout().line(yaml.trim_end())?;
-    Ok(ExitCode::SUCCESS)
+    let manifest = manifest(url, homepage, &found);
+    serde_saphyr::to_string(&manifest).context("failed to write the manifest as YAML")
 }
 
 fn archive(os: &str, arch: &str) -> String {
@@ -70,7 +78,11 @@ fn manifest(url: &str, homepage: &str, archives: &[(&str, &str, String)]) -> Val
                 "uri": format!("{}/{}", url.trim_end_matches('/'), archive(os, arch)),
                 "sha256": digest,
                 "bin": "kubectl-oz",
-                "files": [{"from": "kubectl-oz", "to": "."}, {"from": "LICENSE", "to": "."}],
+                "files": [
+                    {"from": "kubectl-oz", "to": "."},
+                    {"from": "LICENSE", "to": "."},
+                    {"from": "NOTICES", "to": "."},
+                ],
             })
         })
         .collect();

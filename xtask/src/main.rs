@@ -1,12 +1,17 @@
 //! Tasks of the workspace that are not tests: `cargo xtask <task>`. One module for each.
 
 mod cluster;
+mod dependencies;
 mod generate;
+mod git;
 mod image;
 mod krew;
 mod links;
+mod notices;
 mod permissions;
+mod release;
 mod site;
+mod tarball;
 mod test;
 mod words;
 mod workshop;
@@ -32,6 +37,10 @@ enum Task {
     Pages(Forwarded),
     /// The container image, as an archive, with an inventory of what is in it.
     Image(image::Options),
+    /// All files of a release, in dist/VERSION, or the reasons to refuse it.
+    Release(release::Options),
+    /// The licence texts of all that is linked into the programs.
+    Notices(notices::Options),
     /// The main job, told on the screen with what really happens.
     #[command(disable_help_flag = true)]
     Demo(Forwarded),
@@ -61,6 +70,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Generate(options) => generate::run(&options),
         Task::Pages(arguments) => workshop::run("pages", &arguments),
         Task::Image(options) => image::run(&options),
+        Task::Release(options) => release::run(&options),
+        Task::Notices(options) => notices::run(&options),
         Task::Demo(arguments) => workshop::run("demo", &arguments),
         Task::Links => links::run(),
         Task::Site(options) => site::run(&options),

@@ -11,3 +11,8 @@ mod connection_slots;
 pub mod plain;
 
 pub use connection_slots::{ConnectionSlot, ConnectionSlots};
+
+/// The examples of the README, which are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -67,3 +67,8 @@ pub use store::{
 pub use supervise::Running;
 pub use tasks::{Task, TaskError, Who};
 pub use warnings::Warnings;
+
+/// The examples of the README, which are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

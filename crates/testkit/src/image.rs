@@ -24,6 +24,7 @@ pub struct Image {
     user: String,
     path: String,
     labels: BTreeMap<String, String>,
+    processor: String,
 }
 
 /// A written image.
@@ -47,7 +48,15 @@ impl Image {
             user: String::new(),
             path: "/bin:/usr/bin".to_owned(),
             labels: BTreeMap::new(),
+            processor: Self::architecture().to_owned(),
         }
+    }
+
+    /// Sets the processor architecture, in Go's notation, instead of this machine's.
+    #[must_use]
+    pub fn processor(mut self, processor: &str) -> Self {
+        processor.clone_into(&mut self.processor);
+        self
     }
 
     /// Sets the user of the containers, as in `65532:65532`, instead of root.
@@ -169,7 +178,7 @@ impl Image {
             settings["Labels"] = json!(self.labels);
         }
         let config = serde_json::to_vec(&json!({
-            "architecture": Self::architecture(),
+            "architecture": self.processor,
             "os": "linux",
             "config": settings,
             "rootfs": {"type": "layers", "diff_ids": [digest(&layer)]},
@@ -185,7 +194,7 @@ impl Image {
             "layers": [blob("layer.v1.tar+gzip", &compressed)],
         }))?;
         let mut entry = blob("manifest.v1+json", &manifest);
-        entry["platform"] = json!({"architecture": Self::architecture(), "os": "linux"});
+        entry["platform"] = json!({"architecture": self.processor, "os": "linux"});
         entry["annotations"] = json!({
             "io.containerd.image.name": self.name,
             "org.opencontainers.image.ref.name": self.name.rsplit(':').next(),
@@ -220,7 +229,7 @@ impl Image {
         })
     }
 
-    /// Returns the processor architecture of images, which is this machine's, in Go's notation.
+    /// Returns the processor architecture of this machine, which images have by default, in Go's notation.
     #[must_use]
     pub fn architecture() -> &'static str {
         match std::env::consts::ARCH {

@@ -13,7 +13,7 @@ mod rbac;
 mod reference;
 mod requested;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,6 +63,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let sources = generated::update(&root, &requested::files(&root)?, &[], options)?;
     let others = generated::update(&root, &files(&root)?, &DIRECTORIES, options)?;
     Ok(generated::exit_code(options, sources || others))
+}
+
+/// Returns the generated files that differ from their sources.
+pub(crate) fn stale(root: &Path) -> Result<BTreeSet<PathBuf>> {
+    let mut stale = generated::stale(root, &requested::files(root)?, &[])?;
+    stale.extend(generated::stale(root, &files(root)?, &DIRECTORIES)?);
+    Ok(stale)
 }
 
 /// Returns every generated file: its path from the root of the repository, and its text.

@@ -1,71 +1,27 @@
 //! The content of the image, as CycloneDX: every crate that is linked into its programs, with version,
-//! licence and checksum.
+//! licence and checksum, and the libraries that the compiler links to all programs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
-use serde::Deserialize;
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-    resolve: Resolve,
-}
+use crate::dependencies::{Dependencies, Package};
+use crate::notices::Library;
 
-#[derive(Deserialize)]
-struct Package {
-    id: String,
-    name: String,
-    version: String,
-    license: Option<String>,
-    source: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    deps: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    pkg: String,
-    dep_kinds: Vec<DependencyKind>,
-}
-
-#[derive(Deserialize)]
-struct DependencyKind {
-    /// None for a dependency of the program; otherwise one of its tests or its build.
-    kind: Option<String>,
-}
-
-/// Creates the inventory of the image `name` with the programs of `packages`, compiled for `target`.
-pub(super) fn of(name: &str, packages: &[&str], target: &str, root: &Path) -> Result<Vec<u8>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .current_dir(root)
-        .args(["metadata", "--format-version=1", "--locked"])
-        .arg(format!("--filter-platform={target}"))
-        .output()
-        .context("failed to run cargo metadata")?;
-    if !output.status.success() {
-        bail!(
-            "failed to read the dependencies: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    let metadata = serde_json::from_slice(&output.stdout).context("failed to parse metadata")?;
-    let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("failed to read it")?;
-    let mut text =
-        serde_json::to_vec_pretty(&inventory(name, packages, &metadata, &checksums(&lock))?)?;
+/// Creates the inventory of the image `name` with the programs of `packages`, which contain `libraries`.
+pub(super) fn of(
+    name: &str,
+    packages: &[&str],
+    dependencies: &Dependencies,
+    libraries: &[Library],
+    root: &Path,
+) -> Result<Vec<u8>> {
+    let lock = std::fs::read_to_string(root.join("Cargo.lock"))
+        .context("failed to read Cargo.lock for the checksums of crates")?;
+    let inventory = inventory(name, packages, dependencies, libraries, &checksums(&lock))?;
+    let mut text = serde_json::to_vec_pretty(&inventory)?;
     text.push(b'\n');
     Ok(text)
 }
@@ -73,48 +29,34 @@ pub(super) fn of(name: &str, packages: &[&str], target: &str, root: &Path) -> Re
 fn inventory(
     name: &str,
     roots: &[&str],
-    metadata: &Metadata,
+    dependencies: &Dependencies,
+    libraries: &[Library],
     checksums: &BTreeMap<(String, String), String>,
 ) -> Result<Value> {
-    let packages: BTreeMap<&str, &Package> = metadata
-        .packages
-        .iter()
-        .map(|package| (package.id.as_str(), package))
-        .collect();
-    let nodes: BTreeMap<&str, Vec<&str>> = metadata
-        .resolve
-        .nodes
-        .iter()
-        .map(|node| (node.id.as_str(), linked(node)))
-        .collect();
-    let mut found = BTreeSet::new();
-    let mut open: Vec<&str> = Vec::new();
-    for root in roots {
-        let local = |package: &&&Package| package.source.is_none() && package.name == *root;
-        let package = packages.values().find(local);
-        let package = package.with_context(|| format!("failed to find package {root}"))?;
-        open.push(&package.id);
-    }
-    while let Some(id) = open.pop() {
-        if found.insert(id) {
-            open.extend(nodes.get(id).into_iter().flatten());
-        }
-    }
-    let reference = |id: &str| packages.get(id).map(|package| purl(package));
     let mut components = BTreeMap::new();
-    let mut dependencies = BTreeMap::new();
-    for id in found {
-        let package = packages.get(id).context("failed to find a dependency")?;
+    let mut links = BTreeMap::new();
+    for package in dependencies.linked(roots)? {
         components.insert(purl(package), component(package, checksums));
-        let mut on: Vec<String> = nodes
-            .get(id)
-            .into_iter()
-            .flatten()
-            .filter_map(|id| reference(id))
-            .collect();
+        let mut on: Vec<String> = dependencies.direct(package).into_iter().map(purl).collect();
+        if package.source.is_none() && roots.contains(&package.name.as_str()) {
+            on.extend(libraries.iter().map(library_purl));
+        }
         on.sort();
-        let dependency = json!({"ref": purl(package), "dependsOn": on});
-        dependencies.insert(purl(package), dependency);
+        links.insert(
+            purl(package),
+            json!({"ref": purl(package), "dependsOn": on}),
+        );
+    }
+    for library in libraries {
+        let purl = library_purl(library);
+        components.insert(
+            purl.clone(),
+            json!({
+                "type": "library", "bom-ref": purl, "name": library.name, "version": library.version,
+                "purl": purl, "licenses": [{"expression": library.license}],
+            }),
+        );
+        links.insert(purl.clone(), json!({"ref": purl, "dependsOn": []}));
     }
     Ok(json!({
         "bomFormat": "CycloneDX",
@@ -126,16 +68,8 @@ fn inventory(
             },
         },
         "components": components.into_values().collect::<Vec<_>>(),
-        "dependencies": dependencies.into_values().collect::<Vec<_>>(),
+        "dependencies": links.into_values().collect::<Vec<_>>(),
     }))
-}
-
-fn linked(node: &Node) -> Vec<&str> {
-    node.deps
-        .iter()
-        .filter(|it| it.dep_kinds.iter().any(|it| it.kind.is_none()))
-        .map(|it| it.pkg.as_str())
-        .collect()
 }
 
 fn component(package: &Package, checksums: &BTreeMap<(String, String), String>) -> Value {
@@ -161,6 +95,10 @@ fn purl(package: &Package) -> String {
     format!("pkg:cargo/{}@{}", package.name, package.version)
 }
 
+fn library_purl(library: &Library) -> String {
+    format!("pkg:generic/{}@{}", library.name, library.version)
+}
+
 /// Returns the checksums in Cargo.lock, by name and version.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let field = |part: &str, name: &str| {
@@ -181,38 +119,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linked_packages_are_listed_and_build_or_test_packages_are_not() {
-        let package = |name: &str, source: Option<&str>| {
-            json!({"id": name, "name": name, "version": "1.0.0", "license": "MIT/Apache-2.0",
-                   "source": source})
-        };
-        let on =
-            |name: &str, kind: Option<&str>| json!({"pkg": name, "dep_kinds": [{"kind": kind}]});
-        let metadata: Metadata = serde_json::from_value(json!({
-            "packages": [package("oz", None), package("a", Some("r")), package("b", Some("r")),
-                         package("test", Some("r")), package("other", None)],
-            "resolve": {"nodes": [
-                {"id": "oz", "deps": [on("a", None), on("test", Some("dev"))]},
-                {"id": "a", "deps": [on("b", None), on("test", Some("build"))]},
-                {"id": "b", "deps": []}, {"id": "test", "deps": []}, {"id": "other", "deps": []},
-            ]},
-        }))
-        .unwrap();
+    fn inventory_has_linked_crates_and_the_c_library() {
+        let dependencies = crate::dependencies::tests::dependencies();
         let lock = "[[package]]\nname = \"a\"\nversion = \"1.0.0\"\nchecksum = \"01\"\n";
-        let inventory = inventory("oz", &["oz"], &metadata, &checksums(lock)).unwrap();
-        let names: Vec<&Value> = inventory["components"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|it| &it["name"])
-            .collect();
-        assert_eq!(names, ["a", "b", "oz"]);
-        let first = &inventory["components"][0];
-        assert_eq!(first["hashes"][0]["content"], "01");
-        assert_eq!(first["licenses"][0]["expression"], "MIT OR Apache-2.0");
+        let glibc = Library::glibc("2.36");
+        let checksums = checksums(lock);
+        let inventory = inventory("oz", &["oz"], &dependencies, &[glibc], &checksums).unwrap();
+        let components = inventory["components"].as_array().unwrap();
+        let names: Vec<&Value> = components.iter().map(|it| &it["name"]).collect();
+        assert_eq!(names, ["a", "b", "oz", "glibc"]);
+        assert_eq!(components[0]["hashes"][0]["content"], "01");
         assert_eq!(
-            inventory["dependencies"][2]["dependsOn"],
-            json!(["pkg:cargo/a@1.0.0"])
+            components[0]["licenses"][0]["expression"],
+            "MIT OR Apache-2.0"
+        );
+        assert_eq!(components[3]["purl"], "pkg:generic/glibc@2.36");
+        assert_eq!(
+            components[3]["licenses"][0]["expression"],
+            "LGPL-2.1-or-later"
+        );
+        let on = |index: usize| inventory["dependencies"][index]["dependsOn"].clone();
+        assert_eq!(on(0), json!(["pkg:cargo/b@1.0.0"]));
+        assert_eq!(
+            on(2),
+            json!(["pkg:cargo/a@1.0.0", "pkg:generic/glibc@2.36"])
         );
     }
 }

@@ -1,6 +1,7 @@
 //! A bucket behind a server that speaks S3 and verifies signatures, and that fails on request.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;

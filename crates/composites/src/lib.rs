@@ -28,6 +28,7 @@ mod rego;
 pub mod related;
 pub mod rights;
 pub mod settling;
+mod since;
 mod source;
 pub mod supervise;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use besides::besides_status;
 pub use controller::{Composite, Facts, Pass, Question, Refused};
 pub use declared::{Declared, Family};
 pub use function::{Called, Function, POLICY_FAILED, compared};
+pub use since::POLICY_INVALID;
 pub use source::{Declaration, Source};
 pub use timeline::Moment;
 pub use window::Window;

@@ -34,6 +34,7 @@ pub(super) fn survey() -> Survey {
         observes_generation: true,
         lacks: Ok(Vec::new()),
         policy: None,
+        refused: None,
         held: None,
         tally: None,
     }

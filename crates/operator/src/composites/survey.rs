@@ -16,7 +16,7 @@ use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
 use oz_composites::declared::{Declared, Family, KindName};
 use oz_composites::supervise::{Composites, KIND_MISSING, Kinds, Survey, needs};
-use oz_composites::{Account, Accounts, Source};
+use oz_composites::{Account, Accounts, POLICY_INVALID, Source};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::{Store, within};
@@ -84,6 +84,12 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
         };
         let declared = declared.with_policies(&self.policies.namespaces());
         let policy = self.policies.found(&declared).await.transpose();
+        let refused = match &policy {
+            Some(Err(failure)) if failure.reason == POLICY_INVALID => {
+                self.policies.digest(&declared).await
+            }
+            _ => None,
+        };
         let has_ends = policy.is_some() || declared.window.is_some();
         let account = self.accounts.listed(declared.run_as.as_ref());
         let lacks = match (&family, account) {
@@ -99,6 +105,7 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
             observes_generation,
             lacks,
             policy,
+            refused,
             held: self.runs.held(uid),
             tally: self.runs.tally(uid).await,
         });

@@ -272,6 +272,13 @@ pub struct CompositeControllerStatus {
     /// Digest of the Rego policy that the operator evaluates. Unset for functions behind HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_digest: Option<String>,
+    /// Version of oz that last accepted the policy with policyDigest. Unset for functions behind HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_version: Option<String>,
+    /// First version of oz that refused the policy with policyDigest, which policyVersion accepted. Unset while the
+    /// policy is accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_refused_since: Option<String>,
     /// First digits of policyDigest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,

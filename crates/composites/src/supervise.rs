@@ -28,6 +28,7 @@ use super::account::{Account, Accounts};
 use super::declared::{Declared, Family, KindName};
 use super::guard::{self, Tally};
 use super::needs::rules;
+use super::since::{POLICY_INVALID, Refused, VERSION};
 use super::source::{Declaration, Source};
 
 /// Name of the port that starts and stops composites.
@@ -103,6 +104,8 @@ pub struct Survey {
     pub lacks: Result<Vec<ResourceAttributes>, Failure>,
     /// The policy that runs in process; `None` for a function behind HTTP.
     pub policy: Option<Result<PolicyFound, Failure>>,
+    /// The digest of a policy that does not compile, if its modules exist.
+    pub refused: Option<String>,
     /// Number of the parents that the composite holds; `None` if it is unknown.
     pub held: Option<usize>,
     /// The reports of its parents; `None` if they are unknown.
@@ -151,22 +154,28 @@ impl PolicyFound {
     #[must_use]
     pub fn together(found: &[Self]) -> Option<Self> {
         let of = |part: fn(&Self) -> &String| found.iter().map(part).collect::<BTreeSet<_>>();
-        let digests = of(|one| &one.digest);
         let languages: Vec<&str> = of(|one| &one.language)
             .into_iter()
             .map(String::as_str)
             .collect();
-        let digest = match (digests.first(), digests.len()) {
-            (first, ..=1) => (*first?).clone(),
-            _ => {
-                let all: Vec<&str> = found.iter().map(|one| one.digest.as_str()).collect();
-                format!("sha256:{}", hex(&Sha256::digest(all.join("\n"))))
-            }
-        };
+        let digests: Vec<&str> = found.iter().map(|one| one.digest.as_str()).collect();
         Some(Self {
-            digest,
+            digest: Self::digest_of(&digests)?,
             language: languages.join(", "),
         })
+    }
+
+    /// Returns the digest of several policies together, whether or not they compile; `None` without a policy.
+    #[must_use]
+    pub fn digest_of(digests: &[&str]) -> Option<String> {
+        let different: BTreeSet<&&str> = digests.iter().collect();
+        match (different.first(), different.len()) {
+            (first, ..=1) => Some((**first?).to_owned()),
+            _ => {
+                let all = digests.join("\n");
+                Some(format!("sha256:{}", hex(&Sha256::digest(all))))
+            }
+        }
     }
 }
 
@@ -202,6 +211,8 @@ pub struct Standing {
     accepted: Option<(bool, &'static str, String)>,
     permitted: Option<(bool, &'static str, String)>,
     policy: Option<PolicyFound>,
+    /// The policy that an earlier version of oz accepted, and this one refuses.
+    refused: Option<Refused>,
     /// Whether the policy may delete children that it does not return, although it is guarded.
     trusted: bool,
     /// Whether a change that the policy requests is withheld.
@@ -348,9 +359,17 @@ impl<S: Source> Composites<S> {
         }
         let policy = match &survey.policy {
             Some(Err(failure)) => {
-                let message = failure.message.clone();
+                let digest = survey.refused.as_deref();
+                let digest = digest.filter(|_| failure.reason == POLICY_INVALID);
+                let refused = Refused::find(composite.standing(), digest);
+                let message = match &refused {
+                    Some(refused) => refused.message(&failure.message),
+                    None => failure.message.clone(),
+                };
                 let why = (failure.reason, message);
-                return soon(self.refused(uid, composite, Some(survey), why));
+                let mut decision = self.refused(uid, composite, Some(survey), why);
+                decision.state.refused = refused;
+                return soon(decision);
             }
             Some(Ok(found)) => Some(found.clone()),
             None => None,
@@ -403,6 +422,7 @@ impl<S: Source> Composites<S> {
                 },
                 permitted: Some(permitted(account, &survey.later.binds)),
                 policy,
+                refused: None,
                 trusted,
                 withholds: mode != Mode::Run,
                 tally,
@@ -655,11 +675,17 @@ impl<S: Source> Controller for Composites<S> {
         status.observed_generation = generation;
         let account = object.account(&self.accounts.default);
         status.account = Some(account.to_string());
-        status.policy_digest = standing.policy.as_ref().map(|policy| policy.digest.clone());
-        status.language = standing
-            .policy
-            .as_ref()
-            .map(|policy| policy.language.clone());
+        status.policy_refused_since = None;
+        match &standing.refused {
+            // The policy is the one that the version accepted.
+            Some(refused) => status.policy_refused_since = Some(refused.since.clone()),
+            None => {
+                let policy = standing.policy.as_ref();
+                status.policy_digest = policy.map(|policy| policy.digest.clone());
+                status.policy_version = policy.map(|_| VERSION.to_owned());
+                status.language = policy.map(|policy| policy.language.clone());
+            }
+        }
         if S::COUNTS_PARENTS {
             let digits = status.policy_digest.as_deref().and_then(|digest| {
                 let (_, digits) = digest.split_once(':')?;

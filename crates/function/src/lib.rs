@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use oz_api::rego;
 use oz_composites::declared::{InProcess, Modules};
 use oz_composites::supervise::PolicyFound;
-use oz_composites::{AnswerError, Called, POLICY_FAILED, bundle, compared, ends};
+use oz_composites::{AnswerError, Called, POLICY_FAILED, POLICY_INVALID, bundle, compared, ends};
 use oz_core::controller::Failure;
 use oz_rego::{Dialect, Language, Limits, Policy};
 use serde_json::Value;
@@ -44,27 +44,38 @@ pub fn compile(
     dialect: Dialect,
 ) -> Result<Policy, Failure> {
     let compiled = Policy::compile_as(texts, dialect);
-    compiled.map_err(|errors| Failure::invalid("PolicyInvalid", bundle::broken(place, &errors)))
+    compiled.map_err(|errors| Failure::invalid(POLICY_INVALID, bundle::broken(place, &errors)))
 }
 
-/// Returns the policy of a function as its composite's status names it. For modules that are not a bundle, the digest
-/// also covers the package and the strictness: they affect the result as much as the text.
+/// Returns the policy of a function as its composite's status names it.
 #[must_use]
 pub fn found(function: &InProcess, policy: &Policy) -> PolicyFound {
-    let digest = match &function.modules {
-        Modules::Bundle(_) => policy.digest_text(),
+    let digest = digest(function, policy.digest_text());
+    let language = policy.language().to_string();
+    PolicyFound { digest, language }
+}
+
+/// Returns the digest of a function with these texts, whether or not they compile.
+#[must_use]
+pub fn digest_of_texts(function: &InProcess, texts: &[(String, String)]) -> String {
+    digest(function, oz_rego::digest_text(oz_rego::digest(texts)))
+}
+
+/// Returns the digest of a function. For modules that are not a bundle, it also covers the package and the strictness:
+/// they affect the result as much as the text.
+fn digest(function: &InProcess, of_texts: String) -> String {
+    match &function.modules {
+        Modules::Bundle(_) => of_texts,
         Modules::Key { .. } | Modules::Inline(_) => {
             let text = |name: &str, text: String| (name.to_owned(), text);
             let parts = [
-                text("policy", policy.digest_text()),
+                text("policy", of_texts),
                 text("package", function.path.clone()),
                 text("strict", function.strict.to_string()),
             ];
             oz_rego::digest_text(oz_rego::digest(&parts))
         }
-    };
-    let language = policy.language().to_string();
-    PolicyFound { digest, language }
+    }
 }
 
 /// Returns the response of a function to a request now, and at the instants that the parent names. The call takes as

@@ -15,7 +15,7 @@ use crate::syntax::{self, package, path, root};
 
 /// Functions that are refused, with what to write instead. The results of the first ones are not functions of their
 /// input.
-const REFUSED: [(&str, Reason, &str); 13] = [
+const REFUSED: [(&str, Reason, &str); 9] = [
     (
         "http.send",
         Reason::NotAFunctionOfInput,
@@ -55,26 +55,6 @@ const REFUSED: [(&str, Reason, &str); 13] = [
         "crypto.parse_private_keys",
         Reason::NotSupported,
         "no policy needs a private key: pass what it has to decide on",
-    ),
-    (
-        "json.match_schema",
-        Reason::NotSupported,
-        "write the conditions as rules",
-    ),
-    (
-        "json.verify_schema",
-        Reason::NotSupported,
-        "write the conditions as rules",
-    ),
-    (
-        "rego.metadata.",
-        Reason::NotSupported,
-        "write the annotation as a rule",
-    ),
-    (
-        "rego.parse_module",
-        Reason::NotSupported,
-        "run `opa parse` before the policy is applied",
     ),
     (
         "graphql.",
@@ -358,5 +338,25 @@ impl Reader<'_> {
             reason,
             message,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test that calls every function reads the signatures.
+    #[test]
+    fn function_of_the_registry_has_a_signature_or_is_refused() {
+        let capabilities = crate::capabilities::capabilities();
+        let signatures = capabilities["builtins"].as_array().unwrap().iter();
+        let signatures: BTreeSet<&str> = signatures
+            .map(|builtin| builtin["name"].as_str().unwrap())
+            .collect();
+        let without = builtins::names().filter(|name| {
+            let is_callable = builtins::arity(name, Language::V0).is_some();
+            is_callable && refusal(name).is_none() && !signatures.contains(name)
+        });
+        assert_eq!(without.collect::<Vec<_>>(), Vec::<&str>::new());
     }
 }

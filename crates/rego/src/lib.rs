@@ -16,6 +16,7 @@
 //!
 //! See docs/adr/0020-what-a-policy-in-process-may-do.md.
 
+mod annotations;
 pub mod bounds;
 mod builtins;
 mod capabilities;

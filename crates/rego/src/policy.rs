@@ -9,6 +9,7 @@ use regorus::unstable::{Module, Ref};
 use regorus::{Engine, PolicyLengthConfig, Value};
 use sha2::{Digest, Sha256};
 
+use crate::annotations::Annotations;
 use crate::error::{CompileError, CompileErrors, Reason};
 use crate::language::Language;
 use crate::rewrite::{self, Rewritten};
@@ -197,8 +198,9 @@ fn compile(modules: &[(String, String)], dialect: Dialect) -> Result<Compiled, C
     let written = engine.get_modules().to_vec();
     let used = functions::check(engine.get_modules(), language)?;
     variables::check(engine.get_modules())?;
+    let annotations = Annotations::read(modules, engine.get_modules(), &used)?;
     let rules = functions::rules(engine.get_modules());
-    let engine = match rewrite::rewrite(modules, engine.get_modules()) {
+    let engine = match rewrite::rewrite(modules, engine.get_modules(), &annotations) {
         None => analyse(engine, &used, dialect)?,
         Some(rewritten) => {
             let ready = read_again(&rewritten, language, &used, dialect);
@@ -239,7 +241,9 @@ fn read_again(
 ) -> Result<Engine, CompileErrors> {
     bounds::check(&rewritten.modules)?;
     let (_, mut engine) = parse(&rewritten.modules, Some(language))?;
-    if let Some(again) = rewrite::rewrite(&rewritten.modules, engine.get_modules()) {
+    let no_annotations = Annotations::default();
+    let again = rewrite::rewrite(&rewritten.modules, engine.get_modules(), &no_annotations);
+    if let Some(again) = again {
         CompileErrors::all(again.places)?;
     }
     rewritten

@@ -8,6 +8,7 @@
 //! - The arguments of a `not` are evaluated before the statement, too: `not f(x.a)` means `v = x.a; not f(v)`, so that
 //!   an argument without a value makes the statement undefined. The interpreter would evaluate it inside of the `not`,
 //!   and the statement would be true.
+//! - `rego.metadata.rule()` and `rego.metadata.chain()` become their values.
 //!
 //! The interpreter accepts only texts. An expression that has to be evaluated before a statement moves to the front of
 //! it, with its line breaks, so that all other lines keep their numbers.
@@ -22,6 +23,7 @@ use regorus::unstable::{
 };
 use regorus::{Engine, Value};
 
+use crate::annotations::{Annotations, Metadata};
 use crate::error::{CompileError, Reason};
 use crate::functions::{self, is_builtin};
 use crate::language::Language;
@@ -74,7 +76,11 @@ fn is_member(operands: &[Value]) -> bool {
 }
 
 /// Rewrites modules; `None` if nothing has to be rewritten. `parsed` are the same modules, in the same order.
-pub(crate) fn rewrite(modules: &[(String, String)], parsed: &[Ref<Module>]) -> Option<Rewritten> {
+pub(crate) fn rewrite(
+    modules: &[(String, String)],
+    parsed: &[Ref<Module>],
+    annotations: &Annotations,
+) -> Option<Rewritten> {
     let mut prefix = "__oz".to_owned();
     while modules.iter().any(|(_, text)| text.contains(&prefix)) {
         prefix.push('_');
@@ -82,10 +88,11 @@ pub(crate) fn rewrite(modules: &[(String, String)], parsed: &[Ref<Module>]) -> O
     let functions = functions::list_functions(parsed);
     let globals = syntax::globals(parsed);
     let mut places = Vec::new();
-    let rewritten = modules.iter().zip(parsed).zip(&globals);
-    let rewritten = rewritten.map(|(((name, text), module), globals)| {
+    let rewritten = modules.iter().zip(parsed).zip(&globals).enumerate();
+    let rewritten = rewritten.map(|(at, (((name, text), module), globals))| {
         let mut rewriter = Rewriter {
             text,
+            metadata: Metadata::new(annotations, at, module),
             globals,
             names: Names::from_module(module),
             negates_bodies: newer_syntax::imports_all_keywords(&tokens::tokens(text)),
@@ -98,7 +105,8 @@ pub(crate) fn rewrite(modules: &[(String, String)], parsed: &[Ref<Module>]) -> O
             places: Vec::new(),
         };
         let mut edits = Vec::new();
-        for rule in &module.policy {
+        for (at, rule) in module.policy.iter().enumerate() {
+            rewriter.metadata.enter(at);
             rewriter.rule(rule, &mut edits);
         }
         places.append(&mut rewriter.places);
@@ -229,6 +237,7 @@ impl Edit {
 /// The rewriter of one module.
 struct Rewriter<'a> {
     text: &'a str,
+    metadata: Metadata<'a>,
     /// The names of rules and imports, which may be undefined, unlike local variables.
     globals: &'a BTreeSet<&'a str>,
     names: Names,
@@ -386,6 +395,23 @@ impl<'a> Rewriter<'a> {
         let Expr::Call { fcn, params, .. } = expr else {
             return Vec::new();
         };
+        if let [result] = params.as_slice()
+            && let Some(value) = self.metadata.text(expr)
+        {
+            self.place(expr.span());
+            let mut inner = Vec::new();
+            self.expr(result, &[], &mut inner);
+            let call = self.range(expr.span());
+            let parameter = self.range(fcn.span()).end + 1..call.end.saturating_sub(1);
+            let inner = self.edited(parameter, inner);
+            let mut text = format!("({}) = {value}", inner.trim().trim_end_matches(','));
+            // All other lines keep their numbers.
+            let breaks = self.part(call.clone()).matches('\n').count();
+            let left = text.matches('\n').count();
+            text.push_str(&"\n".repeat(breaks.saturating_sub(left)));
+            edits.push(Edit { range: call, text });
+            return vec![expr];
+        }
         let name = path(fcn).map(|path| path.join(".")).unwrap_or_default();
         let arity = builtins::arity(&name, Language::V0).map(usize::from);
         let [.., result] = params.as_slice() else {
@@ -486,6 +512,14 @@ impl<'a> Rewriter<'a> {
         let range = self.range(expr.span());
         if let Expr::Var { span, .. } = expr {
             self.rename(span, edits);
+            return;
+        }
+        if let Some(mut text) = self.metadata.text(expr) {
+            self.place(expr.span());
+            // All other lines keep their numbers.
+            let breaks = self.part(range.clone()).matches('\n').count();
+            text.push_str(&"\n".repeat(breaks));
+            edits.push(Edit { range, text });
             return;
         }
         if let Some(body) = syntax::body(expr) {

@@ -64,7 +64,7 @@ pub(crate) enum Bench {
     Bindings(Options),
     /// Composites: a policy in process and a policy in OPA, thousands of parents, expiry next to functions that do not
     /// respond.
-    Composites(Options),
+    Composites(CompositesOptions),
     /// Two replicas of every server: lateness of access and expiry while one replica is killed or replaced, the
     /// authority changes or the API server restarts.
     Ha(Options),
@@ -109,6 +109,17 @@ pub(crate) struct GrantsOptions {
     /// Directory with oz-operator and oz-webhook of another build: runs of both take turns, and the table shows the
     /// medians of both.
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "json")]
+    against: Option<PathBuf>,
+}
+
+/// The options for composites, of one version or of two.
+#[derive(Args)]
+pub(crate) struct CompositesOptions {
+    #[command(flatten)]
+    common: Options,
+    /// Directory with the sources of another version, as `git worktree add` creates it: measures a policy in both versions
+    /// and in OPA, and nothing else.
+    #[arg(long, value_name = "DIRECTORY")]
     against: Option<PathBuf>,
 }
 
@@ -212,7 +223,9 @@ pub(crate) fn run(bench: &Bench) -> Result<ExitCode> {
     | Bench::Evidence(options)
     | Bench::Scale(options)
     | Bench::Bindings(options)
-    | Bench::Composites(options)
+    | Bench::Composites(CompositesOptions {
+        common: options, ..
+    })
     | Bench::Ha(options)
     | Bench::Exec(options)
     | Bench::Connect(options)
@@ -285,10 +298,19 @@ async fn in_release() -> Result<ExitCode> {
     Ok(ExitCode::from(code.unwrap_or(1)))
 }
 
+/// Checks whether a bench runs the programs of this build.
+fn runs_oz(bench: &Bench) -> bool {
+    match bench {
+        Bench::Peer(_) => false,
+        Bench::Composites(options) => options.against.is_none(),
+        _ => true,
+    }
+}
+
 async fn measure(bench: &Bench, options: &Options) -> Result<()> {
     let size = options.size();
     let screen = Screen::stdout();
-    if !matches!(bench, Bench::Peer(_)) {
+    if runs_oz(bench) {
         programs::build(&programs::OZ).await?;
     }
     let load = process::load_average()?;
@@ -327,9 +349,9 @@ async fn measure(bench: &Bench, options: &Options) -> Result<()> {
             let size = options.sized(bindings::Size::quick, bindings::Size::full);
             bindings::measure(size, &mut report).await?;
         }
-        Bench::Composites(_) => {
+        Bench::Composites(CompositesOptions { against, .. }) => {
             let size = options.sized(composites::Size::quick, composites::Size::full);
-            composites::measure(size, &mut report).await?;
+            composites::measure(size, against.as_deref(), &mut report).await?;
         }
         Bench::Ha(_) => ha::measure(size.runs, &mut report).await?,
         Bench::Exec(_) => {

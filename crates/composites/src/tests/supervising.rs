@@ -38,6 +38,7 @@ pub(super) fn survey() -> Survey {
         observes_generation: true,
         lacks: Ok(Vec::new()),
         policy: None,
+        refused: None,
         held: None,
         tally: None,
         later: Later::default(),

@@ -1,6 +1,6 @@
 //! The remains of a composite that cannot run or is deleted: children with an expiry, and finalizers.
 
-use oz_api::composite::CompositeController;
+use oz_api::composite::{CompositeController, CompositeControllerStatus};
 use oz_core::controller::{Controller, Failure, Plan, Step};
 use serde_json::json;
 
@@ -127,4 +127,63 @@ fn composite_with_http_finalize_hook_is_held() {
         language: "v1".to_owned(),
     }));
     assert!(holds(&decide(&controller(|_| {}), Some(found)).0));
+}
+
+/// The versions are those in the status: the test must not change with the version of oz.
+#[test]
+fn policy_that_an_earlier_version_accepted_keeps_its_children_and_names_the_version() {
+    let mut before = controller(|_| {});
+    before.status = Some(CompositeControllerStatus {
+        policy_digest: Some("sha256:1".to_owned()),
+        policy_version: Some("0.0.1".to_owned()),
+        language: Some("v1".to_owned()),
+        ..CompositeControllerStatus::default()
+    });
+    let mut found = survey();
+    found.policy = Some(Err(Failure::invalid("PolicyInvalid", "p.rego:3:1: no")));
+    found.refused = Some("sha256:1".to_owned());
+    let (_, conditions, run) = decide(&before, Some(found.clone()));
+    ends_only(run);
+    let said = conditions["Accepted"][2].as_str().unwrap();
+    assert!(said.starts_with("refused since oz "), "{said}");
+    assert!(said.contains("; oz 0.0.1 accepted the same policy, and its children stay"));
+    assert!(said.ends_with("p.rego:3:1: no"), "{said}");
+
+    // The status keeps both versions, also for a later version that refuses the policy, too.
+    let status = status_of(&before, &found);
+    assert_eq!(status.policy_digest.as_deref(), Some("sha256:1"));
+    assert_eq!(status.policy_version.as_deref(), Some("0.0.1"));
+    assert!(status.policy_refused_since.is_some());
+    before.status = Some(CompositeControllerStatus {
+        policy_refused_since: Some("0.0.2".to_owned()),
+        ..status
+    });
+    let status = status_of(&before, &found);
+    assert_eq!(status.policy_refused_since.as_deref(), Some("0.0.2"));
+
+    // A changed policy is a new one.
+    found.refused = Some("sha256:2".to_owned());
+    let (_, conditions, _) = decide(&before, Some(found.clone()));
+    assert_eq!(conditions["Accepted"][2], "p.rego:3:1: no");
+    let status = status_of(&before, &found);
+    assert_eq!((status.policy_digest, status.policy_version), (None, None));
+    assert_eq!(status.policy_refused_since, None);
+    found.policy = Some(Ok(PolicyFound {
+        digest: "sha256:3".to_owned(),
+        language: "v1".to_owned(),
+    }));
+    let status = status_of(&before, &found);
+    assert_eq!(status.policy_digest.as_deref(), Some("sha256:3"));
+    assert!(
+        status
+            .policy_version
+            .is_some_and(|version| version != "0.0.1")
+    );
+}
+
+fn status_of(object: &CompositeController, survey: &Survey) -> CompositeControllerStatus {
+    let composites = composites::<CompositeController>();
+    let decision = composites.decide(timestamp(0), object, &Some(survey.clone()), &[]);
+    let decision = decision.decided().unwrap();
+    composites.status(timestamp(0), object, &decision, &Default::default())
 }

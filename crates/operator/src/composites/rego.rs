@@ -128,12 +128,46 @@ impl Policies {
         read(&document).map_err(|error| misread(error).into())
     }
 
+    /// Returns the digest of the policies of a composite, whether or not they compile; `None` if it calls none, or if
+    /// one of them does not exist.
+    pub(crate) async fn digest(&self, declared: &Declared) -> Option<String> {
+        let mut digests = Vec::new();
+        for function in declared.policies() {
+            let texts = self.texts(function).await.ok()?;
+            digests.push(oz_function::digest_of_texts(function, &texts));
+        }
+        let digests: Vec<&str> = digests.iter().map(String::as_str).collect();
+        PolicyFound::digest_of(&digests)
+    }
+
     /// Returns a policy, compiled if it has changed.
     async fn policy(&self, function: &InProcess) -> Result<Policy, Failure> {
-        let dialect = oz_function::dialect(function);
+        if let Modules::Bundle(namespace) = &function.modules {
+            return self.bundled(namespace).await;
+        }
+        let texts = self.texts(function).await?;
+        self.one(Text {
+            place: function.modules.to_string(),
+            texts,
+            dialect: oz_function::dialect(function),
+        })
+        .await
+    }
+
+    /// Returns the modules and documents of a policy, each with its name and its text.
+    async fn texts(&self, function: &InProcess) -> Result<Vec<(String, String)>, Failure> {
         let place = function.modules.to_string();
-        let texts = match &function.modules {
-            Modules::Bundle(namespace) => return self.bundled(namespace).await,
+        let missing = || oz_function::missing(&function.modules);
+        match &function.modules {
+            Modules::Bundle(namespace) => {
+                let bundle = self.bundle(namespace)?;
+                bundle.maps.ready().await;
+                let texts = bundle::texts(bundle.maps.objects().iter().map(AsRef::as_ref));
+                match texts.is_empty() {
+                    true => Err(missing()),
+                    false => Ok(texts),
+                }
+            }
             Modules::Key {
                 namespace,
                 name,
@@ -147,16 +181,10 @@ impl Policies {
                 let texts = map
                     .first()
                     .and_then(|map| bundle::with_documents(map, key, &place));
-                texts.ok_or_else(|| oz_function::missing(&function.modules))?
+                texts.ok_or_else(missing)
             }
-            Modules::Inline(text) => vec![(place.clone(), text.clone())],
-        };
-        self.one(Text {
-            place,
-            texts,
-            dialect,
-        })
-        .await
+            Modules::Inline(text) => Ok(vec![(place, text.clone())]),
+        }
     }
 
     /// Returns a policy of one module.

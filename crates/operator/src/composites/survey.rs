@@ -18,7 +18,7 @@ use oz_composites::declared::{Declared, Family, KindName};
 use oz_composites::supervise::{
     Composites, KIND_MISSING, Kinds, Later, Survey, binds, has_ends, needs, needs_of_rules,
 };
-use oz_composites::{Account, Accounts, Source};
+use oz_composites::{Account, Accounts, POLICY_INVALID, Source};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::{Store, within};
@@ -92,6 +92,12 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
         {
             family = Err(failure);
         }
+        let refused = match &policy {
+            Some(Err(failure)) if failure.reason == POLICY_INVALID => {
+                self.policies.digest(&declared).await
+            }
+            _ => None,
+        };
         let account = self.accounts.listed(declared.run_as.as_ref());
         let mut later = Later::default();
         let lacks = match (&family, account) {
@@ -119,6 +125,7 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
             observes_generation,
             lacks,
             policy,
+            refused,
             held: self.runs.held(uid),
             tally: self.runs.tally(uid).await,
             later,

@@ -31,9 +31,11 @@ pub(crate) enum Excess {
     Bits,
     #[error("a width of more than 999 places")]
     Width,
+    #[error("more than 1000000 steps by one call")]
+    Steps,
 }
 
-const GUARDED: [(&str, Judge); 21] = [
+const GUARDED: [(&str, Judge); 23] = [
     ("numbers.range", range),
     ("numbers.range_step", range),
     ("net.cidr_expand", addresses),
@@ -50,6 +52,8 @@ const GUARDED: [(&str, Judge); 21] = [
     ("object.union", written),
     ("object.union_n", written),
     ("json.marshal", written),
+    ("json.match_schema", written),
+    ("json.verify_schema", written),
     ("json.marshal_with_options", written),
     ("json.patch", written),
     ("walk", written),

@@ -11,8 +11,11 @@ mod globs;
 mod interpreter;
 mod operand;
 mod pattern;
+mod plain;
 mod regexes;
 mod rego_text;
+mod rego_tree;
+mod schema;
 mod semver;
 mod sprintf;
 mod strings;
@@ -23,6 +26,7 @@ mod units;
 mod uri;
 mod uuid;
 mod yaml;
+mod yaml_text;
 
 pub(crate) use yaml::document as yaml_document;
 
@@ -48,12 +52,21 @@ pub(crate) fn is_new(name: &str) -> bool {
     !BUILTINS.contains_key(name) && OWN.iter().any(|own| own.name == name)
 }
 
+/// Returns the names of all functions of the registry.
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let own = OWN.iter().map(|own| own.name);
+    BUILTINS.keys().copied().chain(own)
+}
+
 /// Returns the number of parameters of a built-in function, if it exists in that language.
 pub(crate) fn arity(name: &str, language: Language) -> Option<u8> {
     let own = OWN.iter().find(|own| own.name == name);
     match own {
         Some(own) if own.only_v0 && language == Language::V1 => None,
         Some(own) => Some(own.arity),
+        // The interpreter's functions for its operators are no functions of OPA.
+        None if name.starts_with("__") => None,
         None => BUILTINS.get(name).map(|(_, arity)| *arity),
     }
 }

@@ -2,10 +2,10 @@
 
 use regorus::Value;
 
-use super::operand::{Answer, Failure};
+use super::operand::{Answer, Failure, failed};
 use super::{
-    aws, cidr, collections, crypto, globs, regexes, semver, sprintf, strings, template, time,
-    units, uri, uuid, yaml,
+    aws, cidr, collections, crypto, globs, regexes, rego_tree, schema, semver, sprintf, strings,
+    template, time, units, uri, uuid, yaml, yaml_text,
 };
 
 /// A function of this crate.
@@ -50,6 +50,8 @@ pub(super) const OWN: &[Own] = &[
     own("glob.match", 3, globs::is_match),
     own("glob.quote_meta", 1, globs::quote_meta),
     own("json.is_valid", 1, collections::is_json),
+    own("json.match_schema", 2, schema::matches),
+    own("json.verify_schema", 1, schema::verify),
     own("lower", 1, strings::lower),
     own("net.cidr_contains", 2, cidr::contains),
     own("net.cidr_contains_matches", 2, cidr::contains_matches),
@@ -66,6 +68,9 @@ pub(super) const OWN: &[Own] = &[
     own("regex.replace", 3, regexes::replace),
     own("regex.split", 2, regexes::split),
     own("regex.template_match", 4, regexes::template_match),
+    own("rego.metadata.chain", 0, metadata_outside_of_rule),
+    own("rego.metadata.rule", 0, metadata_outside_of_rule),
+    own("rego.parse_module", 2, rego_tree::parse_module),
     own("semver.compare", 2, semver::compare),
     own("semver.is_valid", 1, semver::is_valid),
     own("sprintf", 2, sprintf::sprintf),
@@ -85,7 +90,7 @@ pub(super) const OWN: &[Own] = &[
     own("uri.parse", 1, uri::parse),
     own("uuid.parse", 1, uuid::parse),
     own("yaml.is_valid", 1, yaml::is_valid),
-    own("yaml.marshal", 1, yaml::marshal),
+    own("yaml.marshal", 1, yaml_text::marshal),
     own("yaml.unmarshal", 1, yaml::unmarshal),
     old("all", 1, collections::all),
     old("any", 1, collections::any),
@@ -107,6 +112,11 @@ pub(super) const OWN: &[Own] = &[
     old("re_match", 2, regexes::is_match),
     old("set_diff", 2, collections::set_diff),
 ];
+
+/// Implements `rego.metadata.*` where no call has become its value.
+fn metadata_outside_of_rule(_: &[Value]) -> Answer {
+    failed("the function must only be called within the scope of a rule")
+}
 
 /// A check of the operands of the interpreter's function.
 pub(super) type Check = fn(&[Value]) -> Result<(), Failure>;

@@ -37,6 +37,12 @@ pub(super) fn parse(values: &[Value]) -> Answer {
     Ok(Value::from(parts.collect::<BTreeMap<_, _>>()))
 }
 
+/// Returns the scheme and the path of a reference that can be read.
+pub(super) fn scheme_and_path(text: &str) -> Option<(String, String)> {
+    let uri = Uri::parse(text).ok()?;
+    Some((uri.scheme, uri.path))
+}
+
 #[derive(Default)]
 struct Uri {
     scheme: String,

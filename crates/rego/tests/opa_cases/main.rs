@@ -2,6 +2,7 @@
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::print_stderr,
     reason = "helpers of tests: a failed one should stop where it failed, and reports figures"
 )]
@@ -9,6 +10,7 @@
 mod capabilities;
 mod case;
 mod fetch;
+mod library;
 mod outcome;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -13,3 +13,4 @@ mod properties;
 mod refused;
 mod rewrite;
 mod table;
+mod tables;

@@ -4,9 +4,11 @@
 
 mod ends;
 mod policy;
+mod probe;
 mod scale;
 mod world;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -57,8 +59,12 @@ impl Size {
     }
 }
 
-pub(super) async fn measure(size: Size, report: &mut Report) -> Result<()> {
-    policy::measure(size.runs, report).await?;
+/// Measures composites; or, with the sources of another version of oz, a policy alone.
+pub(super) async fn measure(size: Size, other: Option<&Path>, report: &mut Report) -> Result<()> {
+    policy::measure(size.runs, other, report).await?;
+    if other.is_some() {
+        return Ok(());
+    }
     let (_owner, cluster) = scene::cluster().await?;
     let without = Options::default();
     oz_e2e::install(cluster).await?;

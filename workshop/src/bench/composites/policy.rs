@@ -1,5 +1,7 @@
-//! One policy evaluated in process and, in the same run, by OPA over HTTP, as a composite calls its function.
+//! One policy evaluated in process and, in the same run, by OPA over HTTP, as a composite calls its function; and by
+//! another version of oz, if there is one to compare with.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,7 @@ use tokio::process::{Child, Command};
 
 use super::super::report::{Budget, Report};
 use super::super::stats::Values;
+use super::probe::Probe;
 
 /// A policy in the form of published policies for transient bindings, before Rego v1.
 pub(super) const WINDOWS: &str = include_str!("windows.rego");
@@ -25,7 +28,10 @@ const QUESTIONS: i32 = 200;
 /// The number of evaluations of the whole corpus in a run.
 const ROUNDS: usize = 5;
 
-pub(super) async fn measure(runs: u32, report: &mut Report) -> Result<()> {
+/// The maximum ratio of a policy to the same policy in the version before.
+const SLOWER: f64 = 1.1;
+
+pub(super) async fn measure(runs: u32, other: Option<&Path>, report: &mut Report) -> Result<()> {
     let policy = Policy::compile(&[("windows.rego".to_owned(), WINDOWS.to_owned())])?;
     let mut opa = Opa::start().await?;
     let corpus: Vec<Value> = (0..QUESTIONS)
@@ -39,9 +45,17 @@ pub(super) async fn measure(runs: u32, report: &mut Report) -> Result<()> {
             "answers differ for {input}: {ours}; OPA says {theirs}"
         );
     }
+    let mut versions = match other {
+        Some(other) => Some(Versions::start(other, &corpus).await?),
+        None => None,
+    };
     for _ in 0..runs {
         let (mut in_process, mut over_http) = (Vec::new(), Vec::new());
-        for input in corpus.iter().cycle().take(corpus.len() * ROUNDS) {
+        let turns = corpus.iter().enumerate().cycle();
+        for (at, input) in turns.take(corpus.len() * ROUNDS) {
+            if let Some(versions) = &mut versions {
+                versions.ask(at).await?;
+            }
             let began = Instant::now();
             ask(&policy, input)?;
             in_process.push(began.elapsed());
@@ -72,8 +86,62 @@ pub(super) async fn measure(runs: u32, report: &mut Report) -> Result<()> {
             Budget::AtMost(0.5),
             ours / theirs,
         );
+        if let Some(versions) = &mut versions {
+            versions.report(report);
+        }
     }
     Ok(())
+}
+
+/// The policy in this version of oz and in another one, each in a process of its own, which take turns.
+struct Versions {
+    here: Probe,
+    before: Probe,
+    /// The durations of the current run: here, and before.
+    taken: (Vec<Duration>, Vec<Duration>),
+}
+
+impl Versions {
+    async fn start(other: &Path, corpus: &[Value]) -> Result<Self> {
+        let here = Probe::start("here", &oz_testkit::repository(), WINDOWS, corpus).await?;
+        let before = Probe::start("before", other, WINDOWS, corpus).await?;
+        Ok(Self {
+            here,
+            before,
+            taken: (Vec::new(), Vec::new()),
+        })
+    }
+
+    /// Evaluates the policy for the input at this position in both; the first one changes from turn to turn.
+    async fn ask(&mut self, at: usize) -> Result<()> {
+        let (here, before) = match self.taken.0.len() % 2 {
+            0 => {
+                let here = self.here.ask(at).await?;
+                (here, self.before.ask(at).await?)
+            }
+            _ => {
+                let before = self.before.ask(at).await?;
+                (self.here.ask(at).await?, before)
+            }
+        };
+        self.taken.0.push(here);
+        self.taken.1.push(before);
+        Ok(())
+    }
+
+    /// Reports the run, and begins the next one.
+    fn report(&mut self, report: &mut Report) {
+        let (here, before) = std::mem::take(&mut self.taken);
+        let (here, before) = (micros(here).median(), micros(before).median());
+        report.add("policy in its own process, p50", "µs", Budget::None, here);
+        report.add("  of the version before, p50", "µs", Budget::None, before);
+        report.add(
+            "  to the version before, p50",
+            "x",
+            Budget::AtMost(SLOWER),
+            here / before,
+        );
+    }
 }
 
 fn micros(times: Vec<Duration>) -> Values {

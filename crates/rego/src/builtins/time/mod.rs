@@ -43,6 +43,11 @@ pub(super) fn parse_rfc3339(values: &[Value]) -> Answer {
     instant(parse::parse(resolve_layout("RFC3339"), text(values, 0)?))
 }
 
+/// Checks whether a text is a time in a layout.
+pub(super) fn is_time(layout: &str, text: &str) -> bool {
+    parse::parse(layout, text).is_ok()
+}
+
 /// Returns nanoseconds since 1970, if 64 bits hold them.
 fn instant(parsed: Result<i128, Failure>) -> Answer {
     match parsed.map(i64::try_from) {

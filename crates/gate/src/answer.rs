@@ -96,6 +96,16 @@ impl From<Refusal> for Refused {
     }
 }
 
+impl From<Refused> for Refusal {
+    /// Returns the refusal for the client of a session that was answered before.
+    fn from(refused: Refused) -> Self {
+        Self {
+            reason: refused.reason,
+            message: refused.message,
+        }
+    }
+}
+
 /// Returns a response with a JSON document.
 pub(crate) fn document(status: StatusCode, document: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(document.to_string()));

@@ -23,14 +23,15 @@ mod relay;
 mod router;
 mod run;
 mod sessions;
-mod socket;
-
+mod side;
 mod slowed;
+mod socket;
 mod spool;
 mod storage;
 mod tape;
 mod traffic;
 mod upstream;
+mod waiting;
 
 use clap::Parser;
 use oz_config::Component;

@@ -50,10 +50,7 @@ impl OpeningSession {
         if refused.reason == DIFFERS
             && let Some(session) = self.session.take()
         {
-            let why = Refusal {
-                reason: refused.reason,
-                message: refused.message.clone(),
-            };
+            let why = Refusal::from(refused.clone());
             self.door.note_end(&session, Some(&why), Carried::default());
             self.keep(session);
         }
@@ -106,7 +103,7 @@ impl Drop for OpeningSession {
 pub(crate) struct WaitingSession<'a> {
     door: &'a Door,
     session: &'a Session,
-    waits: bool,
+    why: Option<String>,
 }
 
 impl<'a> WaitingSession<'a> {
@@ -115,20 +112,25 @@ impl<'a> WaitingSession<'a> {
         Self {
             door,
             session,
-            waits: true,
+            why: Some(WENT_AWAY.to_owned()),
         }
     }
 
     /// Ends the wait, whether or not the session is opened.
     pub(crate) fn ends(mut self) {
-        self.waits = false;
+        self.why = None;
+    }
+
+    /// Records that the session is not opened, for this reason.
+    pub(crate) fn fails(mut self, why: &str) {
+        self.why = Some(why.to_owned());
     }
 }
 
 impl Drop for WaitingSession<'_> {
     fn drop(&mut self) {
-        if self.waits {
-            note(self.door, self.session, WENT_AWAY);
+        if let Some(why) = &self.why {
+            note(self.door, self.session, why);
         }
     }
 }

@@ -29,7 +29,7 @@ use oz_gating::moderation::{self, Phase};
 use oz_gating::path::{self, Path, Rest};
 use oz_gating::query::Options;
 use oz_gating::recording::SessionKey;
-use oz_gating::upgrade::Upgrade;
+use oz_gating::upgrade::{Agreed, Upgrade};
 use oz_gating::{GateRequest, peer};
 use oz_runtime::Clock;
 use oz_trail::{Action, Decision, Record};
@@ -43,19 +43,21 @@ use crate::idle::Idle;
 use crate::live::{Entry, Live, Opened, Register, json_response, not_allowed, over};
 use crate::metrics::Metrics;
 use crate::moderated::{self, Moderation, Turn};
-use crate::opening::{OpeningSession, WaitingSession};
+use crate::opening::OpeningSession;
 use crate::peers::{Peers, Question};
 use crate::play::Viewings;
 use crate::recordings::{self, Opening, Plan, Recordings};
 use crate::relay::{Beside, Carried, relay};
 use crate::sessions::{Sessions, Slot};
+use crate::side::{Connected, Side};
 use crate::socket::{self, Spoken};
 use crate::tape::{Tape, Writer};
 use crate::upstream::{UpgradeResponse as Answered, Upstream, head, whole};
+use crate::waiting::Wait;
 use crate::{debug, discovery, slowed};
 
 /// Maximum time in which both sides must switch protocols after the API server accepted.
-const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval within which several changes are processed together.
 const COALESCE: Duration = Duration::from_millis(25);
 /// Maximum interval between two checks of a session.
@@ -90,8 +92,8 @@ pub(crate) struct Session {
     pub(crate) opened_at: Timestamp,
     pub(crate) key: SessionKey,
     must_be_recorded: bool,
-    idle: Arc<Idle>,
-    live: Arc<Live>,
+    pub(crate) idle: Arc<Idle>,
+    pub(crate) live: Arc<Live>,
     _entry: Entry,
     _slot: Slot,
 }
@@ -120,6 +122,14 @@ impl Session {
         record.user = Some(self.user.clone());
         record.detail("session", key)
     }
+}
+
+/// The response of the API server to the request for a session.
+pub(crate) enum Requested {
+    /// The session is open.
+    Open(OpeningSession, Agreed, OnUpgrade),
+    /// The API server sent another response, and the session is not opened.
+    Answered(Response<kube::client::Body>),
 }
 
 /// The request that was sent to the API server.
@@ -382,7 +392,7 @@ impl Door {
                 let asked = Upgrade::read(|name| values(request.headers(), name))?;
                 let asked = asked.map(|asked| (asked, hyper::upgrade::on(&mut request)));
                 let (parts, _) = request.into_parts();
-                return self.to_pod(user, path, standing.grant, &parts, asked).await;
+                return self.to_pod(user, path, standing.grant, parts, asked).await;
             }
         };
         discovered(request.headers(), &found)
@@ -406,7 +416,7 @@ impl Door {
         user: Requester,
         path: &Path,
         grant: Arc<Grant>,
-        parts: &Parts,
+        parts: Parts,
         asked: Option<(Upgrade, OnUpgrade)>,
     ) -> Result<Response<Body>, Refused> {
         let is_session = path.rest.is_session();
@@ -433,20 +443,27 @@ impl Door {
             slot,
         });
         let session = begun.map(|begun| self.session(begun, &plan, &path.options));
-        if let Some(session) = &session {
-            self.opens(session).await?;
-        }
-        let entered = self.settled(&grant, &path.rest).await?;
-        let target = upstream_target(path)?;
+        let (session, asked) = match (session, asked) {
+            (Some(session), Some(asked)) if session.live.moderation.is_some() => {
+                let wait = Wait {
+                    plan,
+                    path: path.clone(),
+                    parts,
+                };
+                return self.wait(session, wait, asked);
+            }
+            other => other,
+        };
+        let (target, entered) = self.enters(&grant, path).await?;
         let ticket = is_session
             .then(|| self.ticket(&grant, &user, entered.as_deref()))
             .transpose()?;
         let Some(session) = session else {
-            let answered = self.upstream.send(parts, &target).await?;
+            let answered = self.upstream.send(&parts, &target).await?;
             return Ok(whole(answered));
         };
         let (Some((asked, client)), Some(ticket)) = (asked, ticket) else {
-            let answered = self.upstream.send(parts, &target).await?;
+            let answered = self.upstream.send(&parts, &target).await?;
             if answered.status() == StatusCode::SWITCHING_PROTOCOLS {
                 let message = "the API server changed to a protocol that the client did not \
                     request";
@@ -456,13 +473,32 @@ impl Door {
         };
         // Before the API server is asked: a command that must be recorded does not run where it cannot be.
         let (writer, unrecorded) = self.record(&session, &plan, &path.options).await?;
-        self.open(
-            OpeningSession::new(self, session, writer),
-            (client, &asked),
-            (parts, &target, &ticket),
-            (&path.options, unrecorded),
-        )
-        .await
+        let opening = OpeningSession::new(self, session, writer);
+        let requested = self.request(opening, &asked, (&parts, &target, &ticket));
+        let (opening, agreed, upstream) = match requested.await? {
+            Requested::Open(opening, agreed, upstream) => (opening, agreed, upstream),
+            Requested::Answered(answered) => return Ok(whole(answered)),
+        };
+        let response = switching(&asked, &agreed)?;
+        if let Some((session, writer)) = opening.opened() {
+            self.is_unrecorded(&session, unrecorded);
+            let spoken = Spoken::new(&agreed, &path.options, session.way);
+            session.live.agreed(spoken);
+            let client = Side::new(client, spoken);
+            tokio::spawn(Arc::clone(self).carry(session, (client, upstream), writer));
+        }
+        Ok(response)
+    }
+
+    /// Asks the API server about the target pod. Returns the path and query of the request to the API server, and the
+    /// debug container that may be entered only because the grant added it.
+    pub(crate) async fn enters(
+        &self,
+        grant: &Grant,
+        path: &Path,
+    ) -> Result<(String, Option<String>), Refused> {
+        let entered = self.settled(grant, &path.rest).await?;
+        Ok((upstream_target(path)?, entered))
     }
 
     /// Creates the session token, from which the connect hook reads the user and the container.
@@ -477,53 +513,29 @@ impl Door {
         sealed.map_err(|error| Refused::unavailable("NotSealed", error.to_string()))
     }
 
-    /// Opens a session, which a task carries from then on.
-    async fn open(
-        self: &Arc<Self>,
+    /// Requests a session from the API server.
+    pub(crate) async fn request(
+        &self,
         mut opening: OpeningSession,
-        (client, asked): (OnUpgrade, &Upgrade),
+        asked: &Upgrade,
         (parts, target, ticket): (&Parts, &str, &str),
-        (options, unrecorded): (&Options, Option<String>),
-    ) -> Result<Response<Body>, Refused> {
+    ) -> Result<Requested, Refused> {
         let sent = self.upstream.open((parts, target), ticket, asked).await;
         let answered = sent.inspect_err(|refused| opening.refused(refused))?;
-        let (agreed, upstream) = match answered {
-            Answered::Open(agreed, upstream) => (agreed, upstream),
+        Ok(match answered {
+            Answered::Open(agreed, upstream) => Requested::Open(opening, agreed, upstream),
             Answered::Answered(answered) => {
                 opening.answered(answered.status());
-                return Ok(whole(answered));
+                Requested::Answered(answered)
             }
-        };
-        let response = switching(asked, &agreed)?;
-        if let Some((session, writer)) = opening.opened() {
-            if let Some(why) = unrecorded {
-                self.unrecorded(&session, &why);
-            }
-            let spoken = Spoken::new(&agreed, options, session.way);
-            session.live.agreed(spoken);
-            tokio::spawn(Arc::clone(self).carry(session, (client, upstream), spoken, writer));
-        }
-        Ok(response)
+        })
     }
 
-    /// Waits until a moderated session may open.
-    async fn opens(&self, session: &Session) -> Result<(), Refused> {
-        let Some(moderation) = &session.live.moderation else {
-            return Ok(());
-        };
-        let waiting = WaitingSession::new(self, session);
-        let opened = tokio::select! {
-            opened = moderation.opens() => opened,
-            why = self.end_of(session, false) => Err(why),
-        };
-        waiting.ends();
-        session.idle.used();
-        opened.map_err(|why| {
-            let carried = Carried::default();
-            session.live.traffic.end(&how_it_ended(Some(&why), carried));
-            self.note_end(session, Some(&why), carried);
-            why.into()
-        })
+    /// Writes an audit record that a session is not recorded, if there is a reason why.
+    pub(crate) fn is_unrecorded(&self, session: &Session, why: Option<String>) {
+        if let Some(why) = why {
+            self.unrecorded(session, &why);
+        }
     }
 
     /// Pauses a session while too few moderators watch it; ready after the timeout of a pause.
@@ -612,7 +624,7 @@ impl Door {
     }
 
     /// Begins to record a session, as planned. Returns the recording, or the reason why the session is not recorded.
-    async fn record(
+    pub(crate) async fn record(
         &self,
         session: &Session,
         plan: &Plan,
@@ -642,18 +654,18 @@ impl Door {
     }
 
     /// Carries the bytes of a session until its end, and writes an audit record of the end.
-    async fn carry(
+    pub(crate) async fn carry(
         self: Arc<Self>,
         session: Session,
-        (client, upstream): (OnUpgrade, OnUpgrade),
-        spoken: Option<Spoken>,
+        (client, upstream): (Side, OnUpgrade),
         writer: Option<Writer>,
     ) {
         self.metrics.opened();
+        let client = client.connected(self.sessions.message_room());
         let both = async { tokio::try_join!(client, upstream) };
         let (why, carried) = match tokio::time::timeout(UPGRADE_TIMEOUT, both).await {
             Ok(Ok((client, upstream))) => {
-                let (client, upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+                let upstream = TokioIo::new(upstream);
                 let tape = writer.as_ref().map(Writer::tape);
                 let end = async {
                     tokio::select! {
@@ -668,12 +680,11 @@ impl Door {
                     tape: tape.map(Arc::as_ref),
                     idle: &session.idle,
                 };
-                match spoken {
-                    Some(spoken) => {
-                        let how = (spoken, self.sessions.message_room());
-                        socket::relay(client, upstream, end, how, beside).await
+                match client {
+                    Connected::Messages(client, spoken) => {
+                        socket::relay(*client, upstream, end, spoken, beside).await
                     }
-                    None => relay(client, upstream, end, beside).await,
+                    Connected::Bytes(client) => relay(client, upstream, end, beside).await,
                 }
             }
             Ok(Err(error)) => {
@@ -780,7 +791,7 @@ impl Door {
     }
 
     /// Ready when a session must end, with the reason; `may_be_idle` is false while the session accepts no input.
-    async fn end_of(&self, session: &Session, may_be_idle: bool) -> Refusal {
+    pub(crate) async fn end_of(&self, session: &Session, may_be_idle: bool) -> Refusal {
         let mut changes = self.grants.changes();
         let (grant, user) = (&session.grant, &session.user);
         loop {
@@ -872,7 +883,7 @@ impl<F: Future<Output = Refusal>> Drop for Followed<F> {
 }
 
 /// Formats the end of a session for its viewers.
-fn how_it_ended(why: Option<&Refusal>, carried: Carried) -> String {
+pub(crate) fn how_it_ended(why: Option<&Refusal>, carried: Carried) -> String {
     match (why, carried.exit) {
         (Some(why), _) => format!("the session was ended: {}", why.message),
         (None, Some(code)) => format!("the session is over, with exit code {code}"),

@@ -91,6 +91,26 @@ impl Moderated {
     }
 }
 
+/// Returns the notice for the user of a session that waits for viewers; `request` is the name of the access request.
+#[must_use]
+pub fn waits(config: &ModerationConfig, namespace: &str, request: &str) -> String {
+    format!(
+        "this session opens once {} (ozctl sessions watch {request} -n {namespace}); it waits for \
+         at most {} minutes, and Ctrl-C stops the wait",
+        watchers(config),
+        WAIT.as_secs() / 60
+    )
+}
+
+/// Returns the denial of a session whose user stopped the wait for viewers.
+#[must_use]
+pub fn stopped() -> Refusal {
+    Refusal::new(
+        "NotModerated",
+        "the wait for a moderator was stopped by Ctrl-C; the session was not opened",
+    )
+}
+
 /// Returns the denial of a session whose viewers did not arrive in time.
 #[must_use]
 pub fn nobody_came(config: &ModerationConfig) -> Refusal {
@@ -215,6 +235,25 @@ mod tests {
             &[&person("alice", "", "security")],
             [&no_id[0]]
         ));
+    }
+
+    #[test]
+    fn notice_of_the_wait_names_groups_command_and_limit() {
+        for (viewers, who) in [
+            (1, "a user of security, leads"),
+            (2, "2 users of security, leads"),
+        ] {
+            let notice = waits(&config(viewers), "shop", "mine");
+            for words in [
+                who,
+                "ozctl sessions watch mine -n shop",
+                "10 minutes",
+                "Ctrl-C",
+            ] {
+                assert!(notice.contains(words), "{words}: {notice}");
+            }
+            assert!(!notice.contains('\n'), "{notice}");
+        }
     }
 
     #[test]

@@ -142,6 +142,21 @@ impl Upgrade {
         }
     }
 
+    /// Returns the client's first sub-protocol as the only one that is offered, and the agreement on it; `None` if the
+    /// client offers none. A client can be answered by it before the API server, which then has no other choice.
+    #[must_use]
+    pub fn preferred(&self) -> Option<(Self, Agreed)> {
+        let Self::WebSocket { key, protocols } = self else {
+            return None;
+        };
+        let first = *protocols.first()?;
+        let alone = Self::WebSocket {
+            key: key.clone(),
+            protocols: vec![first],
+        };
+        Some((alone, Agreed::WebSocket(Some(first))))
+    }
+
     /// Reads the headers of the API server's response.
     ///
     /// # Errors

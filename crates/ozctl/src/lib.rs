@@ -10,6 +10,7 @@ mod connect;
 mod connection;
 mod context;
 mod interrupts;
+mod notices;
 mod output;
 mod paddock;
 mod session;

@@ -15,6 +15,7 @@ mod recording;
 mod restart;
 mod rolling;
 mod storing;
+mod waiting;
 mod withdrawal;
 
 use anyhow::Result;

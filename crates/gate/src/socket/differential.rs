@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::future::pending;
 use std::io::{BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use oz_api::{RecordedInput, RecordingConfig, RecordingMode};
-use oz_gating::messages::{MAX_PIECE, RESIZE, STDIN};
+use oz_gating::messages::{MAX_MESSAGE, MAX_PIECE, RESIZE, STDIN};
 use oz_gating::recording::{Code, Event, Form, Part, Recorder, SessionKey};
 use oz_gating::upgrade::Subprotocol;
 use oz_testkit::{Tool, Tools};
@@ -26,9 +27,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex, sink, split};
 use tokio::runtime::Runtime;
 
-use super::tests::spoken;
+use super::tests::{relay, spoken};
 use super::*;
 use crate::idle::Idle;
+use crate::message_room::MessageRoom;
 use crate::spool::Spool;
 use crate::storage::Storage;
 use crate::tape::Tape;

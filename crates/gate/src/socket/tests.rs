@@ -1,25 +1,44 @@
 //! The data that reaches each side of a session, for every kind of frames that a client sends.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{SinkExt as _, StreamExt as _};
 use oz_api::{RecordedInput, RecordingConfig, RecordingMode};
-use oz_gating::messages::{ERROR, MAX_PIECE, STDIN, STDOUT};
+use oz_gating::messages::{ERROR, Framing, MAX_MESSAGE, MAX_PIECE, STDIN, STDOUT};
 use oz_gating::path;
 use oz_gating::recording::{Code, Part};
-use oz_gating::upgrade::Subprotocol;
+use oz_gating::upgrade::{Agreed, Subprotocol};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
 
+use super::wire::{MALFORMED, TOO_LONG};
 use super::*;
 use crate::idle::Idle;
+use crate::message_room::MessageRoom;
 use crate::tape::Tape;
 use crate::tape::tests::{about, place};
 use crate::traffic::{Traffic, View};
 
 type Socket = WebSocketStream<DuplexStream>;
+
+/// Relays a session of a client that did not wait.
+pub(super) async fn relay(
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    upstream: impl AsyncRead + AsyncWrite + Unpin,
+    ended: impl Future<Output = Refusal>,
+    (spoken, room): (Spoken, &MessageRoom),
+    beside: Beside<'_>,
+) -> (Option<Refusal>, Carried) {
+    let client = Client::new(client, room).await;
+    super::relay(client, upstream, ended, spoken, beside).await
+}
 
 const ALL: RecordingConfig = RecordingConfig {
     mode: RecordingMode::Required,

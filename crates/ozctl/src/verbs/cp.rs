@@ -14,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Result};
+use crate::notices;
 use crate::output;
 use crate::session;
 use crate::target::Target;
@@ -152,7 +153,7 @@ async fn download(
         to.to_owned()
     };
     let unpacking = tokio::task::spawn_blocking(move || unpack(receiver, &name, &target));
-    let said = said(process.stderr());
+    let said = notices::read(context, process.stderr());
     let passing = async {
         if let Some(mut stdout) = process.stdout() {
             let mut buffer = vec![0; CHUNK];
@@ -273,7 +274,7 @@ async fn upload(
         let path = std::path::absolute(from).ok()?;
         Some(path.file_name()?.to_string_lossy().into_owned())
     };
-    let into = to.ends_with('/') || is_directory(cluster, granted, to).await?;
+    let into = to.ends_with('/') || is_directory(context, cluster, granted, to).await?;
     let (directory, name) = if into {
         let name = own_name().ok_or_else(|| {
             Failure::new(format!("{}: name a file or a directory", from.display()))
@@ -294,7 +295,7 @@ async fn upload(
     let packing = tokio::task::spawn_blocking(move || pack(sender, &from_path, &name));
     let stdin = process.stdin();
     let stdout = process.stdout();
-    let errors = said(process.stderr());
+    let errors = notices::read(context, process.stderr());
     let passing = async {
         if let Some(mut stdin) = stdin {
             while let Some(bytes) = receiver.recv().await {
@@ -306,7 +307,7 @@ async fn upload(
         }
         receiver.close();
     };
-    let ((), errors, _) = tokio::join!(passing, errors, said(stdout));
+    let ((), errors, _) = tokio::join!(passing, errors, notices::read(context, stdout));
     let packed = packing
         .await
         .map_err(|error| Failure::new(format!("failed to pack: {error}")))?;
@@ -320,7 +321,12 @@ async fn upload(
     Ok(())
 }
 
-async fn is_directory(cluster: &Cluster, granted: &Granted, path: &str) -> Result<bool> {
+async fn is_directory(
+    context: &Context,
+    cluster: &Cluster,
+    granted: &Granted,
+    path: &str,
+) -> Result<bool> {
     let command = Command {
         words: words(&["test", "-d", path]),
         tty: false,
@@ -329,7 +335,10 @@ async fn is_directory(cluster: &Cluster, granted: &Granted, path: &str) -> Resul
     let mut process = session::open(cluster, granted, &command).await?;
     let status = process.take_status();
     let (stdout, stderr) = (process.stdout(), process.stderr());
-    tokio::join!(said(stdout), said(stderr));
+    tokio::join!(
+        notices::read(context, stdout),
+        notices::read(context, stderr)
+    );
     let status = match status {
         Some(status) => status.await,
         None => None,
@@ -372,24 +381,6 @@ fn add<W: Write>(
         left_out.push(from.to_owned());
     }
     Ok(())
-}
-
-/// Reads a stream, up to the length that fits an error message.
-async fn said(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
-    const ENOUGH: usize = 4096;
-    let mut text = Vec::new();
-    if let Some(mut stream) = stream {
-        let mut buffer = vec![0; 1024];
-        while let Ok(count) = stream.read(&mut buffer).await {
-            let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
-                break;
-            };
-            if text.len() < ENOUGH {
-                text.extend_from_slice(bytes);
-            }
-        }
-    }
-    String::from_utf8_lossy(&text).trim().to_owned()
 }
 
 async fn finished(

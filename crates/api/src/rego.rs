@@ -22,9 +22,16 @@ const PACKAGE: &str = r"^[a-zA-Z_][a-zA-Z0-9_]*(\.[a-zA-Z_][a-zA-Z0-9_]*)*$";
 /// A field of a parent.
 const PATH: &str = r"^(\.[a-zA-Z_][a-zA-Z0-9_-]*)+$";
 /// The rule that neither the API server nor a function writes the field.
-const OF_ITS_AUTHOR: &str = r"!self.matches(r'^\.(metadata|status)(\.|$)')";
-const OF_ITS_AUTHOR_MESSAGE: &str =
-    "must be a field that the parent's author writes, not of metadata or status";
+const OF_ITS_AUTHOR: &str = r"!self.matches(r'^\.(metadata|status)(\.|$)') || self.matches(r'^\.metadata\.annotations\.[^.]+$')";
+const OF_ITS_AUTHOR_MESSAGE: &str = "must be a field that the parent's author writes: an annotation, or a field outside of metadata \
+     and status";
+/// The rule that a RegoController has a policy and kinds of children, or only deletes its parents.
+const A_FUNCTION_OR_AN_END: &str = "has(self.spec.policy) || (has(self.spec.window) && has(self.spec.window.then) && self.spec.window.then == 'Delete')";
+const A_FUNCTION_OR_AN_END_MESSAGE: &str =
+    "spec.policy is missing: only a controller with window.then: Delete works without a policy";
+const CHILDREN_OF_A_POLICY: &str = "has(self.spec.policy) == has(self.spec.children)";
+const CHILDREN_OF_A_POLICY_MESSAGE: &str =
+    "must have both spec.policy and spec.children, or neither";
 /// The rule about the maximum length of a name: with its prefix, the name is the name of a finalizer.
 const SHORT_NAME: &str = "self.metadata.name.size() <= 48";
 const ONE_POLICY: &str = "has(self.inline) != has(self.configMapRef)";
@@ -48,6 +55,8 @@ const EVALUATION: &str = "!self.matches(r'^[0-9hmsuµμn.+]+$') || (duration(sel
     doc = "A controller that is a Rego policy: the policy returns the children of each object of \
         the parent kind.",
     validation = Rule::new(SHORT_NAME).message("metadata.name has 48 characters at most"),
+    validation = Rule::new(A_FUNCTION_OR_AN_END).message(A_FUNCTION_OR_AN_END_MESSAGE),
+    validation = Rule::new(CHILDREN_OF_A_POLICY).message(CHILDREN_OF_A_POLICY_MESSAGE),
     printcolumn = r#"{"name":"Parent", "type":"string", "jsonPath":".spec.parent.resource", "description":"The kind of parent"}"#,
     printcolumn = r#"{"name":"Policy", "type":"string", "jsonPath":".status.policy", "description":"First digits of the policy's digest"}"#,
     printcolumn = r#"{"name":"Parents", "type":"integer", "jsonPath":".status.parents", "description":"Number of parents"}"#,
@@ -59,12 +68,15 @@ const EVALUATION: &str = "!self.matches(r'^[0-9hmsuµμn.+]+$') || (duration(sel
 pub struct RegoControllerSpec {
     /// The kind of parent.
     pub parent: Parent,
-    /// The kinds of children, from 1 to 16, each once.
+    /// The kinds of children, from 1 to 16, each once. Required with policy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(validation = Rule::new(KINDS_ONCE).message("names a kind twice"))]
     pub children: Vec<ChildKind>,
-    /// The Rego policy.
-    pub policy: PolicySource,
+    /// The Rego policy. Required unless window.then is Delete: without a policy, the controller only
+    /// deletes its parents at the end of their window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicySource>,
     /// Related objects that the Rego policy gets in addition to a parent and its children, at most 16
     /// rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -220,8 +232,8 @@ pub struct RelatedKind {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.from) || self.from != self.until").message("begins and ends with the same field"))]
 pub struct Window {
-    /// Path of the field with the beginning of the window, such as .spec.validFrom. The window begins at
-    /// once if this or the field is unset.
+    /// Path of the field with the beginning of the window, such as .spec.validFrom or
+    /// .metadata.annotations.from. The window begins at once if this or the field is unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256), regex(pattern = PATH))]
     #[x_kube(validation = Rule::new(OF_ITS_AUTHOR).message(OF_ITS_AUTHOR_MESSAGE))]
@@ -231,6 +243,21 @@ pub struct Window {
     #[schemars(length(max = 256), regex(pattern = PATH))]
     #[x_kube(validation = Rule::new(OF_ITS_AUTHOR).message(OF_ITS_AUTHOR_MESSAGE))]
     pub until: String,
+    /// Effect of the end of the window on the parent. Keep: it stays, without children. Delete: it is
+    /// deleted at that instant, after its children. Each author of a parent of a privileged kind must be
+    /// allowed to delete it.
+    #[serde(default)]
+    pub then: Then,
+}
+
+/// The effect of the end of a window on the parent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Then {
+    /// The parent stays, without children.
+    #[default]
+    Keep,
+    /// The parent is deleted.
+    Delete,
 }
 
 /// Reference to a service account.

@@ -2,7 +2,7 @@
 //! and children that its function does not return are deleted with the rights of the account. Without this rule, an
 //! author could delete every object that the account may delete.
 
-use kube::core::ApiResource;
+use kube::core::{ApiResource, DynamicObject};
 use oz_api::{RBAC_GROUP, Requester, Uid, labels};
 use oz_core::controller::Live;
 use oz_core::kinds::requested;
@@ -58,14 +58,19 @@ pub(super) fn adopted(
 /// Checks whether no parent may adopt the object: it grants rights, users request it, or oz created it.
 fn is_never(live: &Live, requested: &[ApiResource]) -> bool {
     let kind = (live.resource.group.as_str(), live.resource.plural.as_str());
-    let mut labels = live.object.metadata.labels.iter().flatten();
     let is_requested = |one: &ApiResource| (one.group.as_str(), one.plural.as_str()) == kind;
     kind.0 == RBAC_GROUP
         || requested.iter().any(is_requested)
         || NEVER.contains(&kind)
-        || labels.any(|(name, value)| {
-            labels::is_own(name) || (name == labels::MANAGED_BY && value == labels::OZ)
-        })
+        || is_of_oz(&live.object)
+}
+
+/// Checks whether oz created the object, by its labels.
+pub(super) fn is_of_oz(object: &DynamicObject) -> bool {
+    let mut labels = object.metadata.labels.iter().flatten();
+    labels.any(|(name, value)| {
+        labels::is_own(name) || (name == labels::MANAGED_BY && value == labels::OZ)
+    })
 }
 
 /// Checks whether the object names the parent.

@@ -2,7 +2,7 @@
 //! and parents are still released.
 
 use oz_api::composite::{CompositeController, CompositeControllerSpec, Hook, Hooks, Webhook};
-use oz_api::rego::{Limits, PolicySource, RegoController, RegoControllerSpec, RunAs};
+use oz_api::rego::{Limits, PolicySource, RegoController, RegoControllerSpec, RunAs, Then, Window};
 
 use super::annotations;
 use super::declared::{Declared, KindName, MOST_KINDS, reserved};
@@ -70,17 +70,22 @@ pub(super) fn rego(source: &RegoController) -> RegoController {
         api_version: child.api_version.clone(),
         resource: child.resource.clone(),
     });
+    // A selector that cannot be read selects each parent: none of them is deleted.
+    let window = spec.window.map(|window| Window {
+        then: Then::Keep,
+        ..window
+    });
     let mut bare = RegoController {
         metadata: source.metadata.clone(),
         spec: RegoControllerSpec {
             parent: spec.parent,
             children,
-            policy: PolicySource {
+            policy: Some(PolicySource {
                 inline: Some("package controller".to_owned()),
                 package: "controller".to_owned(),
                 ..PolicySource::default()
-            },
-            window: spec.window,
+            }),
+            window,
             resync: "5m".to_owned(),
             run_as: RunAs {
                 namespace: "nobody".to_owned(),

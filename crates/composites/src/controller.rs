@@ -27,6 +27,7 @@ use super::guard::Report;
 use super::related::{Related, Rule};
 use super::rights::{self, Found, Judge, Judged, Want};
 use super::settling::Change;
+use super::stored::{Doubt, annotation, doubt};
 use super::supervise::Mode;
 use super::window::Bounds;
 use super::{ends, protocol};
@@ -38,9 +39,11 @@ const LONGEST_RESYNC: SignedDuration = SignedDuration::from_hours(24 * 365);
 /// Interval until the next pass of a parent after a change of the policy, without another event.
 const POLICY_CHANGED: SignedDuration = SignedDuration::from_secs(5);
 /// Interval between two checks of rights that an author lacked.
-const JUDGED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
+pub(super) const JUDGED_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 /// Delay of the pass that follows the deletion of expired children.
 const NEXT: SignedDuration = SignedDuration::from_millis(1);
+/// Delay of the pass that follows a call of the function with children that expired.
+const ONCE_MORE: SignedDuration = SignedDuration::from_secs(1);
 
 /// The controller of one composite.
 #[derive(Clone)]
@@ -78,6 +81,11 @@ pub struct Facts {
     pub rights: Vec<(Want, Found)>,
     /// The instant until which changes are delayed; `None` if they are permitted now.
     pub slowed: Option<Option<Timestamp>>,
+    /// The children that look otherwise than they were applied, and whether an application would not change them; `None`
+    /// if all of them are applied again.
+    pub stored: Option<Vec<(Doubt, bool)>>,
+    /// The expired children that the function has not been called with; `None` if they are not recorded.
+    pub expired: Option<Vec<Live>>,
 }
 
 /// The failure of a call of a function.
@@ -111,6 +119,10 @@ pub enum Question {
     Rights(Vec<Want>),
     /// The instant until which this change is delayed.
     Slowed(Change),
+    /// Whether the API server stores these children as they were applied.
+    Stored(Vec<Doubt>),
+    /// That these expired children are recorded, before they are deleted.
+    Expired(Vec<Live>),
 }
 
 /// The reason for which a function is not called.
@@ -142,9 +154,16 @@ pub struct Pass {
     pub status: Option<Map<String, Value>>,
 }
 
+impl Pass {
+    fn of_call(called: &Called) -> Self {
+        let status = Some(called.answer.status.clone().unwrap_or_default());
+        Self { status }
+    }
+}
+
 /// A parent in one pass.
-struct Parent<'a> {
-    owner: Owner<'a>,
+pub(super) struct Parent<'a> {
+    pub(super) owner: Owner<'a>,
     deleting: bool,
     /// Whether the parent may have no children of oz any more: it is being deleted, or not selected.
     finalizing: bool,
@@ -181,7 +200,7 @@ impl Composite {
         }
     }
 
-    fn title(&self, parent: &DynamicObject) -> Key {
+    pub(super) fn title(&self, parent: &DynamicObject) -> Key {
         Key::new(&self.family.parent.resource, &parent.metadata)
     }
 
@@ -199,7 +218,7 @@ impl Composite {
         let uid = owner.uid.as_str();
         let window = self.declared.window.as_ref().and_then(|window| {
             let selector = selector(&self.declared, &owner).ok()?;
-            Some((window.end(&owner.object.data)?, selector))
+            Some((window.end(owner.object)?, selector))
         });
         let end = |child: &Live| {
             let metadata = &child.object.metadata;
@@ -223,22 +242,61 @@ impl Composite {
             .collect()
     }
 
-    /// Returns the first expiry of the children.
+    /// Returns the first expiry of the children and of the parent itself.
     fn first_end(&self, object: &DynamicObject, live: &[Live]) -> Option<Timestamp> {
         let ends = self.with_end(Some(object), live);
-        ends.iter().map(|(_, until)| *until).min()
+        let ends = ends.iter().map(|(_, until)| *until);
+        ends.chain(self.parent_end(object)).min()
     }
 
-    /// Returns the plan for expired children, if there are any.
-    fn overdue(&self, now: Timestamp, object: &DynamicObject, live: &[Live]) -> Option<Plan> {
-        let ends = self.with_end(Some(object), live);
-        let over = ends.iter().filter(|(child, until)| {
+    /// Returns the expired children.
+    fn overdue<'a>(
+        &self,
+        now: Timestamp,
+        object: &DynamicObject,
+        live: &'a [Live],
+    ) -> Vec<&'a Live> {
+        let ends = self.with_end(Some(object), live).into_iter();
+        let over = ends.filter(|(child, until)| {
             has_come(now, *until) && child.object.metadata.deletion_timestamp.is_none()
         });
-        let over: Vec<Step> = over
-            .map(|(child, _)| Step::Delete(child.reference()))
-            .collect();
-        (!over.is_empty()).then(|| Plan::default().then(over).wake_at(after(now, NEXT)))
+        over.map(|(child, _)| child).collect()
+    }
+
+    /// Returns the decision about expired children, which are recorded for the next call of the function.
+    fn ended(
+        &self,
+        now: Timestamp,
+        parent: &Parent<'_>,
+        facts: &Facts,
+        over: &[&Live],
+    ) -> Verdict<Question, Decision<Pass>> {
+        let end = self.parent_end(parent.owner.object);
+        let asks = matches!(self.mode, Mode::Run | Mode::Guard)
+            && !parent.finalizing
+            && end.is_none_or(|end| !has_come(now, end));
+        let recorded = facts.expired.as_ref().filter(|_| asks);
+        let unrecorded = recorded.map(|recorded| {
+            let is_new = |one: &&&Live| !recorded.iter().any(|known| known.is_same(one));
+            let unrecorded = over.iter().filter(is_new);
+            unrecorded.map(|one| (*one).clone()).collect::<Vec<_>>()
+        });
+        if let Some(unrecorded) = unrecorded.filter(|unrecorded| !unrecorded.is_empty()) {
+            return Verdict::Need {
+                question: Question::Expired(unrecorded),
+                until: None,
+            };
+        }
+        let over = over.iter().map(|child| Step::Delete(child.reference()));
+        decided(Plan::default().then(over).wake_at(after(now, NEXT)))
+    }
+
+    /// Returns the expired children with which the function is called once.
+    fn expired<'a>(parent: &Parent<'_>, facts: &'a Facts) -> &'a [Live] {
+        match &facts.expired {
+            Some(expired) if !parent.finalizing => expired,
+            _ => &[],
+        }
     }
 
     /// Returns the plan for a parent that is being deleted without a call of the function: children with an expiry
@@ -280,18 +338,23 @@ impl Composite {
         }
     }
 
-    fn call(&self, parent: &Parent<'_>, claimed: &Claimed, related: &[Related]) -> Question {
+    fn call(
+        &self,
+        parent: &Parent<'_>,
+        claimed: &Claimed,
+        related: &[Related],
+        expired: &[Live],
+    ) -> Question {
         let (function, call) = match &self.declared.finalize {
             Some(finalize) if parent.finalizing => (Function::Finalize, finalize),
             _ => (Function::Sync, &self.declared.sync),
         };
         let (declared, family) = (&self.declared, &self.family);
-        let children: Vec<Live> = claimed
-            .own
-            .iter()
-            .chain(&claimed.adoptable)
-            .cloned()
-            .collect();
+        let there = claimed.own.iter().chain(&claimed.adoptable);
+        // Another object may have the name of one that expired.
+        let is_gone = |one: &&Live| !there.clone().any(|live| live.key() == one.key());
+        let expired = expired.iter().filter(is_gone);
+        let children: Vec<Live> = there.clone().chain(expired).cloned().collect();
         let request = protocol::request(
             declared,
             family,
@@ -354,7 +417,8 @@ impl Composite {
         };
         let called = match &facts.called {
             None => {
-                let question = self.call(parent, &claimed, related);
+                let expired = Self::expired(parent, facts);
+                let question = self.call(parent, &claimed, related, expired);
                 return Verdict::Need { question, until };
             }
             Some(Err(refused)) => return refuse(refused),
@@ -365,10 +429,14 @@ impl Composite {
             Some(Ok(called)) => called,
         };
         let rights = facts.rights.as_slice();
-        match self.follow(now, parent, &claimed, &selector, (called, rights), bounds) {
+        let facts_of_children = (called, rights, facts.stored.as_deref());
+        match self.follow(now, parent, &claimed, &selector, facts_of_children, bounds) {
             Ok(plan) => {
-                let status = Some(called.answer.status.clone().unwrap_or_default());
-                let state = Pass { status };
+                let plan = match Self::expired(parent, facts) {
+                    [] => plan,
+                    _ => plan.wake_at(after(now, ONCE_MORE)),
+                };
+                let state = Pass::of_call(called);
                 let decision = Decision { plan, state };
                 match self.slowed(now, parent, called, live, &decision) {
                     None => Verdict::Decided(decision),
@@ -466,6 +534,12 @@ impl Composite {
         }
     }
 
+    /// Returns the status of a parent that a response requires.
+    #[must_use]
+    pub fn required_status(&self, object: &DynamicObject, called: &Called) -> Value {
+        self.status_of(object, &Pass::of_call(called))
+    }
+
     /// Returns the next status of a parent.
     fn status_of(&self, object: &DynamicObject, pass: &Pass) -> Value {
         let Some(mut status) = pass.status.clone() else {
@@ -492,7 +566,7 @@ impl Composite {
     /// Returns the window in which the parent has children.
     fn bounds(&self, parent: &Parent<'_>) -> Result<Bounds, Failure> {
         let window = self.declared.window.as_ref();
-        let bounds = window.map(|window| window.bounds(&parent.owner.object.data));
+        let bounds = window.map(|window| window.bounds(parent.owner.object));
         bounds
             .transpose()
             .map(Option::unwrap_or_default)
@@ -513,7 +587,7 @@ impl Composite {
         Plan::default().because(failure).then(told)
     }
 
-    fn report(&self, parent: &Parent<'_>) -> Report {
+    pub(super) fn report(&self, parent: &Parent<'_>) -> Report {
         let metadata = &parent.owner.object.metadata;
         let namespace = metadata.namespace.iter();
         let names = namespace.chain(&metadata.name).map(String::as_str);
@@ -532,7 +606,7 @@ impl Composite {
         parent: &Parent<'_>,
         claimed: &Claimed,
         selector: &Selector,
-        (called, rights): (&Called, &[(Want, Found)]),
+        (called, rights, stored): (&Called, &[(Want, Found)], Option<&[(Doubt, bool)]>),
         bounds: Bounds,
     ) -> Result<Plan, Otherwise> {
         let answer = &called.answer;
@@ -558,7 +632,8 @@ impl Composite {
             let released = claimed.released.iter();
             plan = plan.then(adopted.chain(released.map(|one| Step::Disown(one.reference()))));
         }
-        let mut changes = self.changes(&have, &wanted);
+        let stored = as_stored(&have, &wanted, stored)?;
+        let mut changes = self.changes(&have, &wanted, &stored);
         let judge = self.bindable.as_deref().map(|policy| Judge {
             policy,
             keys: &self.keys,
@@ -657,6 +732,7 @@ impl Composite {
         &self,
         have: &BTreeMap<Key, &Live>,
         wanted: &[(Child, Option<Timestamp>)],
+        stored: &BTreeSet<Key>,
     ) -> Changes {
         let mut changes = Changes::default();
         for live in have.values() {
@@ -681,7 +757,7 @@ impl Composite {
             let method = method
                 .next()
                 .map_or(Method::OnDelete, |(_, method)| *method);
-            let same = is_as_named(live, child);
+            let same = is_as_named(live, child) || stored.contains(&child.key());
             match method {
                 Method::InPlace
                     if !same || !has_metadata(&live.object.metadata, &child.object.metadata) =>
@@ -784,6 +860,38 @@ fn told_only(mut plan: Plan) -> Plan {
     plan
 }
 
+/// Returns the children that the API server stores otherwise than they were applied, or the question which they are.
+fn as_stored(
+    have: &BTreeMap<Key, &Live>,
+    wanted: &[(Child, Option<Timestamp>)],
+    stored: Option<&[(Doubt, bool)]>,
+) -> Result<BTreeSet<Key>, Otherwise> {
+    let mut unchanged = BTreeSet::new();
+    let Some(stored) = stored else {
+        return Ok(unchanged);
+    };
+    let mut unknown = Vec::new();
+    for (child, _) in wanted {
+        let key = child.key();
+        let live = have.get(&key);
+        let Some(doubt) = live.and_then(|live| doubt(live, child)) else {
+            continue;
+        };
+        match stored.iter().find(|(known, _)| *known == doubt) {
+            Some((_, true)) => {
+                unchanged.insert(key);
+            }
+            Some((_, false)) => {}
+            None => unknown.push(doubt),
+        }
+    }
+    if unknown.is_empty() {
+        Ok(unchanged)
+    } else {
+        Err(Otherwise::Need(Question::Stored(unknown)))
+    }
+}
+
 /// Checks whether a child has the content that the function returned: by the digest of that content at the last
 /// write, which detects a removed field; and by the live content, which detects changes by others.
 fn is_as_named(live: &Live, child: &Child) -> bool {
@@ -794,13 +902,8 @@ fn is_as_named(live: &Live, child: &Child) -> bool {
     is_named_so && (is_untouched || has_content(&live.object, &child.object))
 }
 
-fn annotation<'a>(object: &'a DynamicObject, name: &str) -> Option<&'a str> {
-    let annotations = object.metadata.annotations.as_ref()?;
-    annotations.get(name).map(String::as_str)
-}
-
 /// Returns a decision that does not change the status.
-fn decided(plan: Plan) -> Verdict<Question, Decision<Pass>> {
+pub(super) fn decided(plan: Plan) -> Verdict<Question, Decision<Pass>> {
     let state = Pass::default();
     Verdict::Decided(Decision { plan, state })
 }
@@ -836,8 +939,12 @@ impl Controller for Composite {
             Err(error) => return decided(Plan::default().because(error.into())),
         };
         let parent = self.parent(owner, live);
-        if let Some(plan) = self.overdue(now, object, live) {
-            return decided(plan);
+        let over = self.overdue(now, object, live);
+        if !over.is_empty() {
+            return self.ended(now, &parent, facts, &over);
+        }
+        if let Some(verdict) = self.ends(now, &parent, facts) {
+            return verdict;
         }
         match self.mode {
             Mode::Run | Mode::Guard | Mode::DryRun => {}
@@ -858,6 +965,9 @@ impl Controller for Composite {
             } else {
                 Plan::default()
             });
+        }
+        if !self.declared.has_function() {
+            return decided(self.lasts(&parent));
         }
         match self.sync(now, &parent, facts, live) {
             Verdict::Decided(decision) if self.mode == Mode::DryRun => {

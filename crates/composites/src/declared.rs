@@ -87,7 +87,7 @@ pub struct Declared {
 /// The parameters of a call of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The URL of the function.
+    /// The URL of the function; empty for a policy of a RegoController, or without a function.
     pub url: String,
     /// The version of the hook, which defines the names of objects in the request.
     pub version: HookVersion,
@@ -284,19 +284,40 @@ impl Declared {
     }
 
     /// Checks whether the authors of its parents must be known: their permission is required for children that grant
-    /// rights, and for the objects that a parent adopts.
+    /// rights, for the objects that a parent adopts, and for the deletion of a privileged parent.
     #[must_use]
     pub fn asks_authors(&self) -> bool {
+        let is_privileged = |kind: &KindName| has_privileged(kind.group(), &kind.resource);
         let mut kinds = self.children.iter();
         !self.generate_selector
-            || kinds.any(|(kind, _)| has_privileged(kind.group(), &kind.resource))
+            || kinds.any(|(kind, _)| is_privileged(kind))
+            || (self.deletes_parents() && is_privileged(&self.parent))
+    }
+
+    /// Checks whether a function returns children; if not, the composite only deletes its parents.
+    #[must_use]
+    pub fn has_function(&self) -> bool {
+        self.sync.in_process.is_some() || !self.sync.url.is_empty()
+    }
+
+    /// Checks whether parents are deleted at the end of their window.
+    #[must_use]
+    pub fn deletes_parents(&self) -> bool {
+        self.window.as_ref().is_some_and(Window::deletes_parent)
+    }
+
+    /// Returns the calls of the composite's functions, each with the name of its hook.
+    pub fn calls(&self) -> impl Iterator<Item = (&'static str, &Call)> {
+        let sync = std::iter::once(("sync", &self.sync));
+        let finalize = self.finalize.iter().map(|call| ("finalize", call));
+        let customize = self.customize.iter().map(|call| ("customize", call));
+        sync.chain(finalize).chain(customize)
     }
 
     /// Returns the policies that the composite calls.
     pub fn policies(&self) -> impl Iterator<Item = &InProcess> {
-        let calls = std::iter::once(&self.sync).chain(&self.finalize);
-        let calls = calls.chain(&self.customize);
-        calls.filter_map(|call| call.in_process.as_ref())
+        let calls = self.calls();
+        calls.filter_map(|(_, call)| call.in_process.as_ref())
     }
 
     /// Checks whether the composite selects a parent with these labels.
@@ -375,12 +396,13 @@ fn children(
         let method = method
             .and_then(|strategy| strategy.method)
             .unwrap_or_default();
-        let rolling = matches!(method, Method::RollingRecreate | Method::RollingInPlace);
-        not_yet(
-            rolling,
-            &format!("{field}.updateStrategy.method"),
-            violations,
-        );
+        if matches!(method, Method::RollingRecreate | Method::RollingInPlace) {
+            let message = format!(
+                "{method:?} is not supported yet; the methods are OnDelete, Recreate and InPlace"
+            );
+            let field = format!("{field}.updateStrategy.method");
+            violations.push(Violation::new(field, message));
+        }
         children.push((name, method));
     }
     children

@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use oz_api::composite::{HookVersion, MAX_CHILDREN, Method};
 use oz_api::duration::GoDuration;
-use oz_api::rego::{Enforcement, Limits, RegoController, RegoControllerSpec, Update};
+use oz_api::rego::{Enforcement, Limits, RegoController, RegoControllerSpec, Then, Update};
+use oz_core::kinds;
 use oz_core::validate::Violation;
 
 use crate::account::Account;
@@ -58,11 +59,11 @@ impl Declared {
         let is_long = resync.is_none_or(|resync| resync >= SHORTEST_RESYNC);
         check(is_long, "spec.resync", "is less than 1s", &mut violations);
         let related = related(spec, &mut violations);
-        let window = window(spec, &mut violations);
+        let window = window(spec, &parent, &mut violations);
         let evaluation = limits(&spec.limits, &mut violations);
         let policy = policy(spec, evaluation, &mut violations);
         let run_as = run_as(spec, &mut violations);
-        let (Some(name), Some(policy), true) = (name, policy, violations.is_empty()) else {
+        let (Some(name), true) = (name, violations.is_empty()) else {
             return Err(violations);
         };
         Ok(Self {
@@ -82,7 +83,7 @@ impl Declared {
                 version: HookVersion::V1,
                 strict: false,
                 timeout: evaluation.unwrap_or_default() * EVALUATIONS_OF_A_CALL,
-                in_process: Some(policy),
+                in_process: policy,
             },
             finalize: None,
             related,
@@ -146,10 +147,22 @@ fn related(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Vec<Ru
 fn children(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Vec<(KindName, Method)> {
     let mut children: Vec<(KindName, Method)> = Vec::new();
     let count = spec.children.len();
-    check(
-        (1..=MOST_KINDS).contains(&count),
+    let least = usize::from(spec.policy.is_some());
+    let (field, message) = (
         "spec.children",
-        &format!("has {count} kinds, of 1 to {MOST_KINDS}"),
+        format!("has {count} kinds, of 1 to {MOST_KINDS}"),
+    );
+    check(
+        (least..=MOST_KINDS).contains(&count),
+        field,
+        &message,
+        violations,
+    );
+    let message = "is set without spec.policy, which returns the children";
+    check(
+        spec.policy.is_some() || count == 0,
+        field,
+        message,
         violations,
     );
     for (index, child) in spec.children.iter().take(MOST_KINDS).enumerate() {
@@ -171,12 +184,24 @@ fn children(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Vec<(
     children
 }
 
-fn window(spec: &RegoControllerSpec, violations: &mut Vec<Violation>) -> Option<Window> {
+fn window(
+    spec: &RegoControllerSpec,
+    parent: &KindName,
+    violations: &mut Vec<Violation>,
+) -> Option<Window> {
     let window = spec.window.as_ref()?;
     let from = window.from.as_deref();
     let from = from.map(|from| ("spec.window.from", from));
     let until = ("spec.window.until", window.until.as_str());
-    Some(window::checked(from, until, violations))
+    let checked = window::checked(from, until, violations);
+    if window.then == Then::Keep {
+        return Some(checked);
+    }
+    let mut own = kinds::all().into_iter().map(|entry| entry.resource);
+    let is_own = own.any(|own| own.group == parent.group() && own.plural == parent.resource);
+    let message = format!("{parent} is a kind of oz, which composites do not delete");
+    check(!is_own, "spec.window.then", &message, violations);
+    Some(checked.deleting_parent())
 }
 
 /// Checks the limits and returns the maximum duration of an evaluation.
@@ -210,7 +235,16 @@ fn policy(
     evaluation: Option<Duration>,
     violations: &mut Vec<Violation>,
 ) -> Option<InProcess> {
-    let policy = &spec.policy;
+    let Some(policy) = &spec.policy else {
+        let window = spec.window.as_ref();
+        check(
+            window.is_some_and(|window| window.then == Then::Delete),
+            "spec.policy",
+            "is missing: only a controller with window.then: Delete works without a policy",
+            violations,
+        );
+        return None;
+    };
     let modules = match (&policy.inline, &policy.config_map_ref) {
         (Some(text), None) => Modules::Inline(text.clone()),
         (None, Some(key)) => Modules::Key {

@@ -153,7 +153,7 @@ impl Want {
     }
 
     /// Decides whether the action is permitted, by the results of the check.
-    fn judge(&self, policy: &Policy, found: &Found) -> Result<(), Failure> {
+    pub(super) fn judge(&self, policy: &Policy, found: &Found) -> Result<(), Failure> {
         if let Some(author) = found.lacks.clone()? {
             return Err(self.act.lacks(&author));
         }
@@ -179,7 +179,7 @@ impl Want {
     }
 
     /// Returns the results of this check; `None` if the check was not made yet.
-    fn answer<'f>(&self, found: &'f [(Self, Found)]) -> Option<&'f Found> {
+    pub(super) fn answer<'f>(&self, found: &'f [(Self, Found)]) -> Option<&'f Found> {
         let mut answers = found.iter();
         let (_, found) = answers.find(|(asked, _)| asked == self)?;
         Some(found)
@@ -318,7 +318,7 @@ fn handed(
 /// Returns the check that the deletion of a child requires, because its function does not return it or it is recreated.
 /// An object that only grants rights is always deleted, so that no user keeps a right because an author lacks the
 /// permission to revoke it.
-fn taken(live: &Live, authors: &[Requester]) -> Option<Want> {
+pub(super) fn taken(live: &Live, authors: &[Requester]) -> Option<Want> {
     let kind = privileged(&live.resource, &live.object)?;
     let metadata = &live.object.metadata;
     let target = Target::new(&live.resource, metadata.name.clone());

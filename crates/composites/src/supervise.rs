@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::core::{Selector, SelectorExt};
-use oz_api::composite::{CompositeControllerStatus, Method};
+use oz_api::composite::CompositeControllerStatus;
 use oz_api::encode::hex;
 use oz_api::{Uid, conditions};
 use oz_core::controller::{
@@ -21,11 +21,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+pub use super::needs::{binds, has_ends, needs, needs_of_rules};
 pub use oz_api::names::COMPOSITE_FINALIZER as FINALIZER;
 
 use super::account::{Account, Accounts};
 use super::declared::{Declared, Family, KindName};
 use super::guard::{self, Tally};
+use super::needs::rules;
 use super::source::{Declaration, Source};
 
 /// Name of the port that starts and stops composites.
@@ -40,6 +42,8 @@ const LEAVING: SignedDuration = SignedDuration::from_millis(500);
 /// Interval between two passes while the deletions of a policy are counted.
 const COUNTING: SignedDuration = SignedDuration::from_secs(2);
 
+/// Reason of a composite with an account that lacks a right.
+const PERMISSION_MISSING: &str = "PermissionMissing";
 /// Reason of a composite with a kind that the API server does not serve.
 pub const KIND_MISSING: &str = "KindMissing";
 
@@ -103,6 +107,18 @@ pub struct Survey {
     pub held: Option<usize>,
     /// The reports of its parents; `None` if they are unknown.
     pub tally: Option<Tally>,
+    /// The rights that only the responses of its functions determine.
+    pub later: Later,
+}
+
+/// The rights that only the responses of functions determine, as far as they are known before a composite runs. The
+/// kinds that `customize` selects for the first parent are among the rights that the account lacks.
+#[derive(Clone, Debug, Default)]
+pub struct Later {
+    /// The failure of the call of `customize` for the first parent; `None` if there is no parent.
+    pub customize: Option<Failure>,
+    /// The rights to bind roles, if the account has none of them, and bindings are among the children.
+    pub binds: Vec<ResourceAttributes>,
 }
 
 /// The existing kinds of a composite: children expire in these, also if the composite cannot run.
@@ -295,6 +311,24 @@ impl<S: Source> Composites<S> {
         }
     }
 
+    /// Returns the reason why a composite does not run: rights that are missing or unknown.
+    fn lacking(
+        &self,
+        (composite, declared): (&S, &Declared),
+        account: Option<&Account>,
+        survey: &Survey,
+    ) -> Option<(&'static str, String)> {
+        match (account, &survey.lacks) {
+            (None, _) => Some(("AccountNotListed", self.not_listed(declared))),
+            (_, Ok(lacks)) if lacks.is_empty() => unknown(composite, survey),
+            (Some(account), Ok(lacks)) => {
+                let all: Vec<_> = lacks.iter().chain(&survey.later.binds).cloned().collect();
+                Some((PERMISSION_MISSING, rules(account, &all)))
+            }
+            (_, Err(failure)) => Some((failure.reason, failure.message.clone())),
+        }
+    }
+
     /// Returns the decision about a composite with its survey.
     fn surveyed(
         &self,
@@ -323,12 +357,7 @@ impl<S: Source> Composites<S> {
         };
         let accepted = Some((true, "Accepted", "the composite is accepted".to_owned()));
         let account = self.accounts.listed(declared.run_as.as_ref());
-        let lacks = match (account, &survey.lacks) {
-            (None, _) => Some(("AccountNotListed", self.not_listed(declared))),
-            (_, Ok(lacks)) if lacks.is_empty() => None,
-            (Some(account), Ok(lacks)) => Some(("PermissionMissing", rules(account, lacks))),
-            (_, Err(failure)) => Some((failure.reason, failure.message.clone())),
-        };
+        let lacks = self.lacking((composite, declared), account, survey);
         if let Some((reason, message)) = lacks {
             let ends = self.effect(uid, Some(composite), Some(survey), None, Mode::Ends);
             return soon(Decision {
@@ -342,7 +371,6 @@ impl<S: Source> Composites<S> {
             });
         }
         let account = account.unwrap_or(&self.accounts.default);
-        let may = format!("{account} has the required rights");
         let digest = policy.as_ref().map(|found| found.digest.clone());
         let mut plan = Plan::default();
         let held = is_held(composite);
@@ -358,6 +386,9 @@ impl<S: Source> Composites<S> {
         if matches!(guarded, Guarded::Counting) {
             plan = plan.wake_at(after(now, COUNTING));
         }
+        if !survey.later.binds.is_empty() {
+            plan = plan.wake_at(after(now, LOOK_AGAIN_SOON));
+        }
         let trusted = mode == Mode::Run && declared.most_deletions.is_some();
         let tally = survey.tally.clone();
         let run = self.effect(uid, Some(composite), Some(survey), digest, mode);
@@ -370,7 +401,7 @@ impl<S: Source> Composites<S> {
                     }
                     _ => accepted,
                 },
-                permitted: Some((true, "Permitted", may)),
+                permitted: Some(permitted(account, &survey.later.binds)),
                 policy,
                 trusted,
                 withholds: mode != Mode::Run,
@@ -450,6 +481,44 @@ impl<S: Source> Composites<S> {
     }
 }
 
+/// Returns the reason why the required rights are unknown, if they are, for a composite that does not run yet. One that
+/// runs continues: its parents report each call that fails.
+fn unknown<S: Source>(composite: &S, survey: &Survey) -> Option<(&'static str, String)> {
+    let failure = survey.later.customize.as_ref()?;
+    let standing = composite.standing().filter(|standing| {
+        let observed = standing.observed_generation;
+        observed.is_some() && observed == composite.meta().generation
+    });
+    let running = standing.and_then(|standing| conditions::find(&standing.conditions, RUNNING));
+    if running.is_some_and(|running| running.status == "True") {
+        return None;
+    }
+    let message = format!(
+        "the composite runs when customize has responded for the first parent, which shows the \
+            rights that it requires: {}",
+        failure.message
+    );
+    Some((failure.reason, message))
+}
+
+/// Returns the condition of a composite that runs, with an account that may have none of the rights to bind roles.
+fn permitted(account: &Account, binds: &[ResourceAttributes]) -> (bool, &'static str, String) {
+    if binds.is_empty() {
+        return (
+            true,
+            "Permitted",
+            format!("{account} has the required rights"),
+        );
+    }
+    // It runs: an account with all rights in a role binds it without this verb.
+    let rules = rules(account, binds);
+    let message = format!(
+        "{rules} (for one of these roles at least, or all rights in it): the API server refuses the \
+            bindings among its children"
+    );
+    (false, PERMISSION_MISSING, message)
+}
+
 fn is_held<S: Source>(composite: &S) -> bool {
     drift::has_finalizer(composite.meta(), FINALIZER)
 }
@@ -503,71 +572,6 @@ fn guard_of<S: Source>(
         tally.deletions,
         guard::ACCEPT,
     ))
-}
-
-/// Checks whether a composite is held while it has parents: its children may have expiries, or its parents wait for a
-/// function.
-fn has_ends(declared: &Declared, has_policy: bool) -> bool {
-    has_policy || declared.finalize.is_some() || declared.window.is_some()
-}
-
-/// Returns the rights that an account needs to run a composite.
-#[must_use]
-pub fn needs(declared: &Declared, has_ends: bool) -> Vec<ResourceAttributes> {
-    let mut needs = Vec::new();
-    let mut need = |kind: &KindName, subresource: Option<&str>, verbs: &[&str]| {
-        for verb in verbs {
-            needs.push(ResourceAttributes {
-                group: Some(kind.group().to_owned()),
-                version: Some(kind.version().to_owned()),
-                resource: Some(kind.resource.clone()),
-                subresource: subresource.map(ToOwned::to_owned),
-                verb: Some((*verb).to_owned()),
-                ..ResourceAttributes::default()
-            });
-        }
-    };
-    need(&declared.parent, None, &["get", "list", "watch"]);
-    need(&declared.parent, Some("status"), &["patch"]);
-    if has_ends || declared.finalize.is_some() {
-        need(&declared.parent, None, &["patch"]);
-    }
-    for (child, method) in &declared.children {
-        need(child, None, &["list", "watch", "create", "delete"]);
-        if has_ends || *method == Method::InPlace || !declared.generate_selector {
-            need(child, None, &["patch"]);
-        }
-    }
-    for rule in &declared.related {
-        need(&rule.kind, None, &["list", "watch"]);
-    }
-    needs
-}
-
-/// Formats the rules that an account lacks, as in a ClusterRole.
-fn rules(account: &Account, lacks: &[ResourceAttributes]) -> String {
-    let of = |one: &ResourceAttributes| {
-        let resource = one.resource.clone()?;
-        let resource = match &one.subresource {
-            Some(subresource) => format!("{resource}/{subresource}"),
-            None => resource,
-        };
-        Some((one.group.clone()?, resource))
-    };
-    let resources: BTreeSet<_> = lacks.iter().filter_map(of).collect();
-    let rules = resources.iter().map(|(group, resource)| {
-        let verbs = lacks
-            .iter()
-            .filter(|one| of(one).is_some_and(|it| it == (group.clone(), resource.clone())));
-        let verbs: BTreeSet<_> = verbs.filter_map(|one| one.verb.clone()).collect();
-        let rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-        rule.to_string()
-    });
-    let rules: Vec<String> = rules.collect();
-    format!(
-        "{account} lacks these rules of a ClusterRole: {}",
-        rules.join(", ")
-    )
 }
 
 impl<S: Source> Controller for Composites<S> {

@@ -24,6 +24,29 @@ pub struct Moment {
     pub failure: Option<String>,
 }
 
+impl Moment {
+    /// Creates an instant without changes.
+    const fn new(at: Timestamp) -> Self {
+        Self {
+            at,
+            come: Vec::new(),
+            go: Vec::new(),
+            change: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// Creates the instant from which this object no longer exists.
+    #[must_use]
+    pub fn going(at: Timestamp, title: String) -> Self {
+        let go = vec![title];
+        Self {
+            go,
+            ..Self::new(at)
+        }
+    }
+}
+
 impl Called {
     /// Returns the changes and their instants, the earliest first.
     #[must_use]
@@ -31,13 +54,7 @@ impl Called {
         let mut before = by_title(&self.answer.children);
         let mut moments = Vec::with_capacity(self.ahead.len());
         for (at, answer) in &self.ahead {
-            let mut moment = Moment {
-                at: *at,
-                come: Vec::new(),
-                go: Vec::new(),
-                change: Vec::new(),
-                failure: None,
-            };
+            let mut moment = Moment::new(*at);
             match answer {
                 Err(failure) => moment.failure = Some(failure.message.clone()),
                 Ok(answer) => {

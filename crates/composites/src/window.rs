@@ -2,6 +2,7 @@
 //! function.
 
 use jiff::Timestamp;
+use kube::core::DynamicObject;
 use oz_core::lifecycle::window::has_come;
 use oz_core::validate::Violation;
 use serde_json::Value;
@@ -13,7 +14,12 @@ use super::answer::WindowError;
 pub struct Window {
     from: Option<Vec<String>>,
     until: Vec<String>,
+    /// True if the parent is deleted at the end.
+    deletes_parent: bool,
 }
+
+/// The path of the annotations of a parent. Its authors write them, unlike the rest of its metadata.
+const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
 
 /// Returns the window by fields of a parent. Each comes with the field of the declaration that names it.
 pub(super) fn checked(
@@ -23,12 +29,13 @@ pub(super) fn checked(
 ) -> Window {
     for (field, path) in from.into_iter().chain([until]) {
         let names = path.strip_prefix('.').map(|names| names.split('.'));
-        let first = names.clone().and_then(|mut names| names.next());
+        let all: Vec<&str> = names.clone().into_iter().flatten().collect();
         if !names.is_some_and(|mut names| names.all(|name| !name.is_empty())) {
             let message = "is not a path such as .spec.validUntil";
             violations.push(Violation::new(field, message));
         }
-        if matches!(first, Some("metadata" | "status")) {
+        let is_annotation = all.len() == 3 && all.starts_with(&ANNOTATIONS);
+        if matches!(all.first(), Some(&("metadata" | "status"))) && !is_annotation {
             let message = "is in metadata or status, which the author of the parent does not write";
             violations.push(Violation::new(field, message));
         }
@@ -65,14 +72,28 @@ impl Window {
         Self {
             from: from.map(path),
             until: path(until),
+            deletes_parent: false,
         }
+    }
+
+    /// Deletes the parent at the end of the window.
+    #[must_use]
+    pub fn deleting_parent(mut self) -> Self {
+        self.deletes_parent = true;
+        self
+    }
+
+    /// Checks whether the parent is deleted at the end of the window.
+    #[must_use]
+    pub const fn deletes_parent(&self) -> bool {
+        self.deletes_parent
     }
 
     /// Returns the window of a parent.
     ///
     /// # Errors
     /// If the parent has no end of the window, or a field is not an instant.
-    pub(super) fn bounds(&self, parent: &Value) -> Result<Bounds, WindowError> {
+    pub(super) fn bounds(&self, parent: &DynamicObject) -> Result<Bounds, WindowError> {
         let from = self.from.as_deref();
         let from = from.map(|path| instant(parent, path)).transpose()?;
         let until = instant(parent, &self.until)?;
@@ -87,7 +108,7 @@ impl Window {
     }
 
     /// Returns the end that a parent names, if it can be read.
-    pub(super) fn end(&self, parent: &Value) -> Option<Timestamp> {
+    pub(super) fn end(&self, parent: &DynamicObject) -> Option<Timestamp> {
         instant(parent, &self.until).ok().flatten()
     }
 }
@@ -96,20 +117,26 @@ fn name(path: &[String]) -> String {
     path.iter().map(|field| format!(".{field}")).collect()
 }
 
-fn instant(parent: &Value, path: &[String]) -> Result<Option<Timestamp>, WindowError> {
-    let mut value = parent;
+fn instant(parent: &DynamicObject, path: &[String]) -> Result<Option<Timestamp>, WindowError> {
+    let not_an_instant = |text: &str| WindowError::NotAnInstant {
+        text: text.to_owned(),
+        field: name(path),
+    };
+    let read = |text: &str| text.parse().map(Some).map_err(|_| not_an_instant(text));
+    if let [metadata, annotations, key] = path
+        && [metadata, annotations] == ANNOTATIONS
+    {
+        let known = parent.metadata.annotations.as_ref();
+        let text = known.and_then(|known| known.get(key));
+        return text.map_or(Ok(None), |text| read(text));
+    }
+    let mut value = &parent.data;
     for field in path {
         value = value.get(field).unwrap_or(&Value::Null);
     }
     match value {
         Value::Null => Ok(None),
-        Value::String(text) => match text.parse() {
-            Ok(instant) => Ok(Some(instant)),
-            Err(_) => Err(WindowError::NotAnInstant {
-                text: text.clone(),
-                field: name(path),
-            }),
-        },
+        Value::String(text) => read(text),
         _ => Err(WindowError::NotAText { field: name(path) }),
     }
 }

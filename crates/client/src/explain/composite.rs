@@ -18,6 +18,7 @@ use oz_composites::{
 use oz_core::controller::{
     Controller, Decision, Failure as CoreFailure, Live, Plan, Step, Verdict,
 };
+use oz_core::lifecycle::window::has_come;
 use oz_core::validate::Violation;
 use serde_json::Value;
 
@@ -262,13 +263,18 @@ impl Planner<'_> {
         for child in &mut live {
             ends::take_on_trust(&self.composite.keys, child);
         }
-        let mut facts = Facts::default();
+        let mut facts = Facts {
+            stored: Some(Vec::new()),
+            ..Facts::default()
+        };
         let mut policy = None;
         loop {
             let question = match self.composite.decide(self.now, parent, &facts, &live) {
                 Verdict::Decided(decision) => {
                     let withheld = self.withheld;
-                    return Ok(build_outcome(decision, &facts, live, policy, withheld));
+                    let mut outcome = build_outcome(decision, &facts, live, policy, withheld);
+                    self.add_end(parent, &mut outcome);
+                    return Ok(outcome);
                 }
                 Verdict::Need { question, .. } => question,
             };
@@ -290,6 +296,16 @@ impl Planner<'_> {
                 Question::Rights(wants) => facts.rights.extend(wants.into_iter().map(unknown)),
                 // Only the operator knows the number of passes.
                 Question::Slowed(_) => facts.slowed = Some(None),
+                // Nothing is written here, also not as a dry run.
+                Question::Stored(doubts) => {
+                    let stored = doubts.into_iter().map(|doubt| {
+                        let unchanged = doubt.lacks_only_empty();
+                        (doubt, unchanged)
+                    });
+                    facts.stored.get_or_insert_default().extend(stored);
+                }
+                // The operator calls the function with them afterwards.
+                Question::Expired(children) => facts.expired = Some(children),
                 Question::Call(which, request) => {
                     let declared = &self.composite.declared;
                     let call = match (which, &declared.finalize) {
@@ -310,6 +326,28 @@ impl Planner<'_> {
                 }
             }
         }
+    }
+
+    /// Adds the deletion of the parent itself to the later changes.
+    fn add_end(&self, parent: &DynamicObject, outcome: &mut Outcome) {
+        let end = self.composite.parent_end(parent);
+        let Some(end) = end.filter(|end| !has_come(self.now, *end)) else {
+            return;
+        };
+        let Outcome::Told { timeline, .. } = outcome else {
+            return;
+        };
+        let kind = &self.composite.family.parent.resource.kind;
+        let namespace = parent.metadata.namespace.as_deref();
+        let name = parent.metadata.name.as_deref();
+        let place: Vec<&str> = namespace.into_iter().chain(name).collect();
+        let title = format!("{kind} {}", place.join("/"));
+        let moments = timeline.get_or_insert_default();
+        match moments.iter_mut().find(|moment| moment.at == end) {
+            Some(moment) => moment.go.push(title),
+            None => moments.push(Moment::going(end, title)),
+        }
+        moments.sort_by_key(|moment| moment.at);
     }
 
     /// Returns the rules for related objects; `None` if only the operator calls the function.

@@ -3,11 +3,14 @@
 mod answers;
 mod claims;
 mod ending;
+mod expired;
+mod parent_end;
 mod policies;
 mod rego;
 mod related;
 mod rights;
 mod settling;
+mod stored;
 mod supervising;
 mod unrunnable;
 mod world;

@@ -15,7 +15,7 @@ use crate::supervise::{Mode, PolicyFound, Run, Survey};
 
 const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
 
-fn rego(change: impl FnOnce(&mut Value)) -> RegoController {
+pub(super) fn rego(change: impl FnOnce(&mut Value)) -> RegoController {
     let mut value = json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "RegoController",
         "metadata": {"name": "fleets", "uid": "rego", "generation": 1},
@@ -30,7 +30,7 @@ fn rego(change: impl FnOnce(&mut Value)) -> RegoController {
     serde_json::from_value(value).unwrap()
 }
 
-fn declared(change: impl FnOnce(&mut Value)) -> Declared {
+pub(super) fn declared(change: impl FnOnce(&mut Value)) -> Declared {
     let declared = Declared::of_rego(&rego(change));
     declared.unwrap_or_else(|violations| panic!("{}", Violation::list(&violations)))
 }
@@ -101,7 +101,7 @@ fn each_field_is_heard() {
 }
 
 /// Checks that each of these values is rejected, with the name of its field.
-fn refused(table: &[(&str, Value, &str)]) {
+pub(super) fn refused(table: &[(&str, Value, &str)]) {
     for (pointer, value, said) in table {
         let object = rego(|rego| {
             let (parent, field) = pointer.rsplit_once('/').unwrap();
@@ -236,7 +236,7 @@ fn windowed(from: Value, until: Value) -> World {
     world
 }
 
-fn text(at: Timestamp) -> Value {
+pub(super) fn text(at: Timestamp) -> Value {
     json!(at.to_string())
 }
 

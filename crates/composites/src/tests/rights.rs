@@ -26,7 +26,7 @@ fn user(name: &str) -> Requester {
 }
 
 /// Returns a world with a Fleet that has bindings and roles as children.
-fn world(method: Method) -> World {
+pub(super) fn world(method: Method) -> World {
     let mut world = World::new(method);
     let placed = |kind: &str, plural: &str| {
         let mut placed: Placed = world.composite.family.children[0].0.clone();
@@ -131,7 +131,7 @@ pub(super) fn fine() -> Found {
 }
 
 /// Returns the reason and the message of the obstacle.
-fn obstacle(world: &World, now: Timestamp) -> (&'static str, String) {
+pub(super) fn obstacle(world: &World, now: Timestamp) -> (&'static str, String) {
     let plan = world.plan(now);
     let steps: Vec<_> = plan.steps().collect();
     assert!(steps.is_empty(), "{steps:?}");

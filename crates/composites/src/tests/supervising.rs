@@ -1,15 +1,19 @@
 //! The supervision of composites: the conditions under which they run.
 
+use kube::core::Selector;
 use oz_api::composite::{CompositeController, Method};
 use oz_core::controller::{Answers, Controller, Failure, Outcome, Plan, Step};
+use oz_core::transient::BindableRoles;
 use serde_json::{Value, json};
 
 use super::world::*;
 use crate::declared::{Declared, KindName};
+use crate::related::Rule;
 use crate::supervise::{
-    Composites, FINALIZER, KIND_MISSING, Kinds, Mode, PORT, PolicyFound, Run, Runs, Survey, needs,
+    Composites, FINALIZER, KIND_MISSING, Kinds, Later, Mode, PORT, PolicyFound, Run, Runs, Survey,
+    needs, needs_of_rules,
 };
-use crate::{Account, Accounts, Source};
+use crate::{Account, Accounts, Source, supervise};
 
 pub(super) fn composites<S: Source>() -> Composites<S> {
     let natively = KindName {
@@ -36,6 +40,7 @@ pub(super) fn survey() -> Survey {
         policy: None,
         held: None,
         tally: None,
+        later: Later::default(),
     }
 }
 
@@ -133,7 +138,7 @@ fn all_that_is_wrong_is_said_by_field() {
     for part in [
         "spec.parentResource",
         "is reserved",
-        "spec.childResources[0].updateStrategy.method",
+        "spec.childResources[0].updateStrategy.method: RollingRecreate is not supported yet",
         "spec.childResources[1]: pods exists twice",
         "spec.childResources[2]",
         "spec.childResources[3]",
@@ -168,6 +173,94 @@ fn missing_right_is_reported_as_rule_and_expiry_continues() {
         (status["Running"][0].as_str(), run.unwrap().mode),
         (Some("False"), Mode::Ends)
     );
+}
+
+#[test]
+fn rights_that_functions_determine_are_reported_with_all_others() {
+    let roles = BindableRoles(vec![
+        "view".parse().unwrap(),
+        "shop/deployer".parse().unwrap(),
+    ]);
+    let binding = controller(|composite| {
+        composite["spec"]["childResources"] = json!([
+            {"apiVersion": "rbac.authorization.k8s.io/v1", "resource": "rolebindings"},
+        ]);
+    });
+    let declared = Declared::from_composite(&binding).unwrap();
+    let binds = |roles: &[&str]| {
+        let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
+        supervise::binds(&declared, &BindableRoles(roles))
+    };
+    assert_eq!(
+        binds(&["view", "shop/deployer"]),
+        supervise::binds(&declared, &roles)
+    );
+    assert!(
+        binds(&["view", "team-*"]).is_empty(),
+        "not all names are known"
+    );
+    let maps = Declared::from_composite(&controller(|_| {})).unwrap();
+    assert!(supervise::binds(&maps, &roles).is_empty());
+
+    let rule = Rule {
+        kind: KindName {
+            api_version: "apps/v1".to_owned(),
+            resource: "deployments".to_owned(),
+        },
+        namespace: None,
+        names: Vec::new(),
+        labels: Selector::default(),
+        namespaces: Some(Selector::default()),
+    };
+    let mut found = survey();
+    found.lacks = Ok(needs_of_rules(&[rule]));
+    found.later.binds = supervise::binds(&declared, &roles);
+    let (_, status, run) = decide(&binding, Some(found.clone()));
+    assert_eq!(
+        status["Permitted"][2],
+        "oz-system/oz-composites lacks these rules of a ClusterRole: \
+         {\"apiGroups\":[\"\"],\"resources\":[\"namespaces\"],\"verbs\":[\"list\",\"watch\"]}, \
+         {\"apiGroups\":[\"apps\"],\"resources\":[\"deployments\"],\"verbs\":[\"list\",\"watch\"]}, \
+         {\"apiGroups\":[\"rbac.authorization.k8s.io\"],\"resourceNames\":[\"view\"],\"resources\":[\"clusterroles\"],\"verbs\":[\"bind\"]}, \
+         {\"apiGroups\":[\"rbac.authorization.k8s.io\"],\"resourceNames\":[\"deployer\"],\"resources\":[\"roles\"],\"verbs\":[\"bind\"]}"
+    );
+    ends_only(run);
+    // All rights in a role suffice to bind it, so that it runs.
+    found.lacks = Ok(Vec::new());
+    let (_, status, run) = decide(&binding, Some(found));
+    assert_eq!(status["Permitted"][1], "PermissionMissing");
+    assert_eq!(
+        (status["Running"][0].as_str(), run.unwrap().mode),
+        (Some("True"), Mode::Run)
+    );
+}
+
+#[test]
+fn composite_waits_for_its_first_customize_and_continues_without_a_later_one() {
+    let mut found = survey();
+    found.later.customize = Some(Failure::transient("HookFailed", "no response"));
+    let mut object = controller(|composite| composite["metadata"]["generation"] = json!(2));
+    let (plan, status, run) = decide(&object, Some(found.clone()));
+    assert_eq!(status["Permitted"][1], "HookFailed");
+    let message = status["Permitted"][2].as_str().unwrap();
+    assert!(
+        message.contains("when customize has responded"),
+        "{message}"
+    );
+    assert!(plan.wake.is_some());
+    ends_only(run);
+    for (generation, mode) in [(2, Mode::Run), (1, Mode::Ends)] {
+        object.status = serde_json::from_value(json!({
+            "observedGeneration": generation,
+            "conditions": [{
+                "type": "Running", "status": "True", "reason": "Running", "message": "",
+                "lastTransitionTime": "2026-01-31T12:00:00Z",
+            }],
+        }))
+        .unwrap();
+        let (.., run) = decide(&object, Some(found.clone()));
+        assert_eq!(run.unwrap().mode, mode, "generation {generation}");
+    }
 }
 
 #[test]

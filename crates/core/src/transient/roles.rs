@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use oz_api::{RoleKind, RoleReference};
+use oz_api::{RBAC_GROUP, RoleKind, RoleReference};
 
 /// An entry of the list: `view` is a ClusterRole, `shop/deployer` a Role of namespace shop; both parts may end in `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +99,25 @@ impl BindableRoles {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the listed roles, each with its namespace if that is known; `None` if an entry is a pattern for names.
+    #[must_use]
+    pub fn named(&self) -> Option<Vec<(Option<&str>, RoleReference)>> {
+        let named = self.0.iter().map(|pattern| {
+            let namespace = pattern.namespace.as_deref();
+            let role = RoleReference {
+                api_group: RBAC_GROUP.to_owned(),
+                kind: match namespace {
+                    None => RoleKind::ClusterRole,
+                    Some(_) => RoleKind::Role,
+                },
+                name: pattern.name.clone(),
+            };
+            let namespace = namespace.filter(|namespace| !namespace.ends_with('*'));
+            (!pattern.name.ends_with('*')).then_some((namespace, role))
+        });
+        named.collect()
     }
 
     /// Returns the match of a role with the list; `namespace` is that of the binding.

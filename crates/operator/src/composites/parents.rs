@@ -7,19 +7,21 @@ use futures::future::join_all;
 use kube::Client;
 use kube::core::{ApiResource, DynamicObject, ObjectMeta};
 use oz_api::Name;
+use oz_composites::expired::Expired;
 use oz_composites::protocol::Answer;
 use oz_composites::related::{self, Rule};
 use oz_composites::settling::Passes;
 use oz_composites::{Called, Composite, Facts, Function, Question, Refused, besides_status};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
-use oz_runtime::{Feeds, Identity, Store};
+use oz_runtime::{Identity, Store};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::kinds::kind;
 use super::related::RelatedObjects;
+use super::stored::DryRuns;
 use super::{Policies, Webhooks};
 use crate::roles;
 
@@ -41,6 +43,8 @@ pub(crate) struct Parents {
     turns: Arc<Semaphore>,
     related: RelatedObjects,
     passes: Mutex<Passes>,
+    expired: Mutex<Expired>,
+    dry_runs: DryRuns,
 }
 
 impl Parents {
@@ -51,9 +55,8 @@ impl Parents {
         webhooks: Webhooks,
         policies: Arc<Policies>,
         operator: Client,
-        feeds: Feeds,
+        related: RelatedObjects,
     ) -> Self {
-        let related = RelatedObjects::new(feeds, identity.clone(), objects.clone());
         Self {
             objects,
             identity,
@@ -64,6 +67,8 @@ impl Parents {
             turns: Arc::new(Semaphore::new(CALLS)),
             related,
             passes: Mutex::default(),
+            expired: Mutex::default(),
+            dry_runs: DryRuns::default(),
         }
     }
 
@@ -142,8 +147,12 @@ impl Observe<Composite> for Parents {
         OVERHEAD + (declared.sync.timeout.max(finalize) + customize) * 8
     }
 
-    fn facts(&self, _: &DynamicObject) -> Facts {
-        Facts::default()
+    fn facts(&self, object: &DynamicObject) -> Facts {
+        Facts {
+            expired: Some(self.expired.lock().children(object)),
+            stored: Some(Vec::new()),
+            ..Facts::default()
+        }
     }
 
     async fn answer(&self, cx: &Cx, object: &DynamicObject, question: Question, facts: &mut Facts) {
@@ -161,7 +170,12 @@ impl Observe<Composite> for Parents {
                 facts.related = Some(found.await);
             }
             Question::Call(function, request) => {
-                facts.called = Some(self.call(cx, function, &request).await);
+                let called = self.call(cx, function, &request).await;
+                if let (Function::Sync, Ok(called)) = (function, &called) {
+                    let required = self.composite.required_status(object, called);
+                    self.expired.lock().shown(object, required);
+                }
+                facts.called = Some(called);
             }
             Question::Rights(wants) => {
                 let judge = cx.by(&self.operator);
@@ -175,6 +189,20 @@ impl Observe<Composite> for Parents {
                 };
                 let mut passes = self.passes.lock();
                 facts.slowed = Some(passes.would(cx.now(), uid, change));
+            }
+            Question::Stored(doubts) => {
+                let stored = doubts
+                    .iter()
+                    .map(|doubt| self.dry_runs.is_stored(cx, doubt));
+                let stored = join_all(stored).await;
+                let stored = doubts.into_iter().zip(stored);
+                facts.stored.get_or_insert_default().extend(stored);
+            }
+            Question::Expired(children) => {
+                if let Some(uid) = object.metadata.uid.as_deref() {
+                    self.expired.lock().add(uid, children.clone());
+                }
+                facts.expired.get_or_insert_default().extend(children);
             }
         }
     }

@@ -2,7 +2,7 @@
 //! the first parent that requires it. A change of an object reconciles the parents that received
 //! it, or that will receive it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub(crate) struct RelatedObjects {
     parents: Store<DynamicObject>,
     /// The signal that reconciles a parent.
     changed: Signal,
+    /// The signal that surveys the composite, which checks the rights of its account, and its UID.
+    survey: Option<(Signal, String)>,
     known: Arc<Mutex<RelatedState>>,
 }
 
@@ -41,6 +43,8 @@ pub(crate) struct RelatedObjects {
 struct RelatedState {
     kinds: BTreeMap<KindName, Watched>,
     namespaces: Option<(Store<NamespaceLabels>, Subscription)>,
+    /// The kinds that functions have named: a survey follows the first rule for each.
+    named: BTreeSet<KindName>,
     /// The number of passes so far.
     passes: usize,
     /// The shown objects by UID of the parent.
@@ -73,8 +77,15 @@ impl RelatedObjects {
             identity,
             parents,
             changed: Signal::default(),
+            survey: None,
             known: Arc::default(),
         }
+    }
+
+    /// Surveys the composite with this UID when its function names a kind for the first time.
+    pub(crate) fn surveying(mut self, survey: &Signal, composite: Option<&String>) -> Self {
+        self.survey = composite.map(|uid| (survey.clone(), uid.clone()));
+        self
     }
 
     /// Returns the signal that reconciles a parent if its function would receive other objects.
@@ -96,7 +107,15 @@ impl RelatedObjects {
             return;
         };
         let mut known = self.known.lock();
+        let mut is_new = false;
+        for rule in &rules {
+            is_new |= known.named.insert(rule.kind.clone());
+        }
         known.parents.entry(uid).or_default().named = Some((parent.generation, rules));
+        drop(known);
+        if let Some((survey, composite)) = self.survey.as_ref().filter(|_| is_new) {
+            survey.raise(composite);
+        }
     }
 
     /// Returns the objects that these rules select.

@@ -23,11 +23,12 @@ use serde_json::{Value, json};
 
 use super::kinds::kind;
 use super::parents::Parents;
+use super::related::RelatedObjects;
 use super::reports::Reports;
 use super::{Policies, Webhooks};
 
 /// The field manager of the fields that composites write.
-const FIELD_MANAGER: &str = "oz/composite";
+pub(super) const FIELD_MANAGER: &str = "oz/composite";
 /// The common label of their metrics: users choose the names of composites.
 const METRIC_LABEL: &str = "composite";
 
@@ -214,6 +215,8 @@ impl Runs {
         let client = identity.client().clone();
         let webhooks = self.webhooks.clone();
         let policies = Arc::clone(&self.policies);
+        let related = RelatedObjects::new(feeds.clone(), identity.clone(), parents.clone())
+            .surveying(&self.told, composite.declared.uid.as_ref());
         let observe = Parents::new(
             parents.clone(),
             identity,
@@ -221,7 +224,7 @@ impl Runs {
             webhooks,
             policies,
             self.judge.clone(),
-            feeds.clone(),
+            related,
         );
         let setup = Setup::new(composite.clone(), observe)
             .field_manager(FIELD_MANAGER)
@@ -243,7 +246,7 @@ impl Runs {
 
     /// Returns the identity that reads and writes as the account. Composites of one account share
     /// it.
-    fn identity(&self, account: &Account) -> Result<Identity, Failure> {
+    pub(super) fn identity(&self, account: &Account) -> Result<Identity, Failure> {
         let mut identities = self.identities.lock();
         if let Some(known) = identities.get(account) {
             return Ok(known.clone());

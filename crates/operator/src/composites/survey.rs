@@ -15,7 +15,9 @@ use kube::Api;
 use kube::api::PostParams;
 use kube::core::PartialObjectMeta;
 use oz_composites::declared::{Declared, Family, KindName};
-use oz_composites::supervise::{Composites, KIND_MISSING, Kinds, Survey, needs};
+use oz_composites::supervise::{
+    Composites, KIND_MISSING, Kinds, Later, Survey, binds, has_ends, needs, needs_of_rules,
+};
 use oz_composites::{Account, Accounts, Source};
 use oz_core::controller::Failure;
 use oz_engine::{Cx, Observe, Watches};
@@ -77,17 +79,35 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
         facts: &mut Option<Survey>,
     ) {
         let version = version(cx, &declared.parent).await;
-        let (family, kinds) = kinds(cx, &declared, &version).await;
+        let (mut family, kinds) = kinds(cx, &declared, &version).await;
         let observes_generation = match &version {
             Ok(Some(version)) => observes_generation(version),
             _ => false,
         };
         let declared = declared.with_policies(&self.policies.namespaces());
         let policy = self.policies.found(&declared).await.transpose();
-        let has_ends = policy.is_some() || declared.window.is_some();
+        let has_ends = has_ends(&declared, policy.is_some());
+        if family.is_ok()
+            && let Err(failure) = self.runs.check_hosts(&declared).await
+        {
+            family = Err(failure);
+        }
         let account = self.accounts.listed(declared.run_as.as_ref());
+        let mut later = Later::default();
         let lacks = match (&family, account) {
-            (Ok(_), Some(account)) => lacks(cx, account, needs(&declared, has_ends)).await,
+            (Ok(family), Some(account)) => {
+                let mut needs = needs(&declared, has_ends);
+                let asked = match object.meta().deletion_timestamp {
+                    None => self.runs.customized(cx, &declared, family, account).await,
+                    Some(_) => Ok(Vec::new()),
+                };
+                match asked {
+                    Ok(rules) => needs.extend(needs_of_rules(&rules)),
+                    Err(failure) => later.customize = Some(failure),
+                }
+                later.binds = none_of(cx, account, binds(&declared, self.runs.bindable())).await;
+                lacks(cx, account, needs).await
+            }
             _ => Ok(Vec::new()),
         };
         let Some(uid) = object.meta().uid.as_deref() else {
@@ -101,6 +121,7 @@ impl<S: Source> Observe<Composites<S>> for Surveys<S> {
             policy,
             held: self.runs.held(uid),
             tally: self.runs.tally(uid).await,
+            later,
         });
     }
 }
@@ -110,29 +131,23 @@ fn names<S: Source>(composite: &S) -> impl Iterator<Item = String> {
     let declared = composite.readable().into_iter();
     let kinds = declared.flat_map(|declared| {
         let children = declared.children.into_iter().map(|(kind, _)| kind);
-        std::iter::once(declared.parent).chain(children)
+        let related = declared.related.into_iter().map(|rule| rule.kind);
+        std::iter::once(declared.parent)
+            .chain(children)
+            .chain(related)
     });
     kinds.map(|kind| format!("{}.{}", kind.resource, kind.group()))
 }
 
-/// Returns the kinds of a composite, if it can run with them; and the existing kinds.
+/// Returns the kinds of a composite, if it can run with them; and the existing kinds. The failure names all kinds that
+/// are missing.
 async fn kinds(
     cx: &Cx,
     declared: &Declared,
     version: &Result<Option<CustomResourceDefinitionVersion>, Failure>,
 ) -> (Result<Family, Failure>, Kinds) {
-    let (parent, is_listed) = match placed(cx, &declared.parent).await {
-        Ok(found) => found,
-        Err(failure) => {
-            let is_gone = is_undefined(cx, &declared.parent, &failure).await;
-            let kinds = if is_gone {
-                Kinds::NoParents
-            } else {
-                Kinds::Unknown
-            };
-            return (Err(failure), kinds);
-        }
-    };
+    let parent = placed(cx, &declared.parent).await;
+    let mut missing: Vec<Failure> = parent.as_ref().err().cloned().into_iter().collect();
     let found = declared.children.iter().map(async |(name, method)| {
         let placed = placed(cx, name).await.map(|(placed, _)| (placed, *method));
         let is_hidden = match &placed {
@@ -141,14 +156,28 @@ async fn kinds(
         };
         (placed, is_hidden)
     });
-    let (mut children, mut hidden, mut missing) = (Vec::new(), false, None);
+    let (mut children, mut hidden) = (Vec::new(), false);
     for (placed, is_hidden) in join_all(found).await {
         hidden |= is_hidden;
         match placed {
             Ok(placed) => children.push(placed),
-            Err(failure) => missing = missing.or(Some(failure)),
+            Err(failure) => missing.push(failure),
         }
     }
+    let related = declared.related.iter().map(|rule| placed(cx, &rule.kind));
+    missing.extend(join_all(related).await.into_iter().filter_map(Result::err));
+    let (parent, is_listed) = match parent {
+        Ok(found) => found,
+        Err(failure) => {
+            let is_gone = is_undefined(cx, &declared.parent, &failure).await;
+            let kinds = if is_gone {
+                Kinds::NoParents
+            } else {
+                Kinds::Unknown
+            };
+            return (Err(together(&missing).unwrap_or(failure)), kinds);
+        }
+    };
     let family = Family { parent, children };
     let has_status = match version {
         // The list of resources lags behind the definition.
@@ -158,10 +187,11 @@ async fn kinds(
             .is_some_and(|all| all.status.is_some()),
         _ => is_listed,
     };
+    let mut missing = together(&missing);
     if let Err(failure) = version {
         missing = missing.or_else(|| Some(failure.clone()));
     }
-    if !has_status {
+    if !has_status && declared.has_function() {
         let message = format!(
             "{} has no status subresource, which the function's response requires",
             declared.parent
@@ -170,6 +200,19 @@ async fn kinds(
     }
     let runnable = missing.map_or_else(|| Ok(family.clone()), Err);
     (runnable, Kinds::Served { family, hidden })
+}
+
+/// Combines failures into one: the first, with the messages of all.
+fn together(failures: &[Failure]) -> Option<Failure> {
+    let mut messages: Vec<&str> = Vec::new();
+    for failure in failures {
+        if !messages.contains(&failure.message.as_str()) {
+            messages.push(&failure.message);
+        }
+    }
+    let first = failures.first()?.clone();
+    let message = messages.join("; ");
+    Some(Failure { message, ..first })
 }
 
 /// Checks whether a kind that was not found has no definition either, so that it has no objects: a
@@ -202,6 +245,19 @@ fn observes_generation(version: &CustomResourceDefinitionVersion) -> bool {
     is_open(status)
         || status["properties"]["observedGeneration"].is_object()
         || (status.is_null() && is_open(&schema))
+}
+
+/// Returns these rights if an account has none of them. Without an answer, it may have one.
+async fn none_of(
+    cx: &Cx,
+    account: &Account,
+    rights: Vec<ResourceAttributes>,
+) -> Vec<ResourceAttributes> {
+    let lacked = lacks(cx, account, rights.clone()).await;
+    match lacked.is_ok_and(|lacked| lacked.len() == rights.len()) {
+        true => rights,
+        false => Vec::new(),
+    }
 }
 
 /// Returns those of these rights that an account lacks.

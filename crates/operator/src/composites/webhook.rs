@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HOST, RETRY_AFTER};
 use http::uri::Authority;
@@ -31,6 +32,8 @@ const LARGE_ANSWERS: usize = 8;
 const LATER: SignedDuration = SignedDuration::from_secs(10);
 /// The maximum delay after a denial.
 const LATEST: SignedDuration = SignedDuration::from_hours(1);
+/// The timeout of the lookup of a host.
+const LOOKUP: Duration = Duration::from_secs(5);
 /// The maximum number of characters of an unsuccessful response in a message.
 const TOLD: usize = 200;
 
@@ -86,6 +89,29 @@ impl Webhooks {
             let message = format!("{}: its response {error}", what());
             Failure::invalid("ResponseInvalid", message).into()
         })
+    }
+
+    /// Checks whether the host of a hook is known, if it has no namespace: the name of a Service without its namespace
+    /// is that of a Service next to the operator.
+    ///
+    /// # Errors
+    /// The host does not resolve.
+    pub(crate) async fn check_host(&self, hook: &str, call: &Call) -> Result<(), Failure> {
+        let Some((host, path)) = host_without_namespace(&call.url) else {
+            return Ok(());
+        };
+        if self.addresses.contains_key(&host) {
+            return Ok(());
+        }
+        let found = tokio::time::timeout(LOOKUP, tokio::net::lookup_host((&host[..], 80))).await;
+        if found.is_ok_and(|found| found.is_ok_and(|mut found| found.next().is_some())) {
+            return Ok(());
+        }
+        let message = format!(
+            "the host {host} of spec.hooks.{hook}.webhook has no namespace and does not resolve: write \
+             http://{host}.NAMESPACE{path}"
+        );
+        Err(Failure::transient("HookHostUnknown", message))
     }
 
     async fn ask(&self, call: &Call, request: &Value, now: Timestamp) -> Result<Value, Refused> {
@@ -171,6 +197,13 @@ impl Webhooks {
     }
 }
 
+/// Returns the host of a URL in lower case, and the path; `None` if the host has a namespace or is an address.
+fn host_without_namespace(url: &str) -> Option<(String, String)> {
+    let uri: Uri = url.parse().ok()?;
+    let host = uri.host()?.trim_end_matches('.').to_lowercase();
+    (!host.contains(['.', ':'])).then(|| (host, uri.path().to_owned()))
+}
+
 fn failed(message: String) -> Refused {
     Failure::transient("HookFailed", message).into()
 }
@@ -190,4 +223,26 @@ fn retry_at(retry: Option<&HeaderValue>, now: Timestamp) -> Timestamp {
     said.filter(|at| !has_come(now, *at))
         .unwrap_or(default)
         .min(latest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_is_checked_only_if_it_has_no_namespace() {
+        for (url, expected) in [
+            ("http://fleets/sync", Some(("fleets", "/sync"))),
+            ("http://Fleets:8080", Some(("fleets", "/"))),
+            ("http://fleets.:80/", Some(("fleets", "/"))),
+            ("http://fleets.functions/sync", None),
+            ("http://10.0.0.1/sync", None),
+            ("http://[fd00::1]/sync", None),
+            ("", None),
+        ] {
+            let found = host_without_namespace(url);
+            let found = found.as_ref().map(|(host, path)| (&host[..], &path[..]));
+            assert_eq!(found, expected, "{url}");
+        }
+    }
 }

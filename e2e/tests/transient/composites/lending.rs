@@ -97,10 +97,15 @@ fn policy(text: &str) -> Value {
     })
 }
 
-fn loan(kind: &str, namespace: Option<&str>, from: Timestamp, until: Timestamp) -> Value {
+fn loan(
+    kind: &str,
+    namespace: Option<&str>,
+    name: &str,
+    (from, until): (Timestamp, Timestamp),
+) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/v1"), "kind": kind,
-        "metadata": {"name": "lent", "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace},
         "validFrom": from.to_string(), "validUntil": until.to_string(),
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "view"},
         "subjects": [
@@ -153,6 +158,55 @@ async fn ready(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// Returns the API of Loans.
+fn loans(fixture: &Fixture) -> Api<DynamicObject> {
+    let loans = ApiResource {
+        group: GROUP.to_owned(),
+        version: "v1".to_owned(),
+        api_version: format!("{GROUP}/v1"),
+        kind: "Loan".to_owned(),
+        plural: "loans".to_owned(),
+    };
+    Api::namespaced_with(fixture.admin.clone(), fixture.name(), &loans)
+}
+
+/// Waits until the only condition of a Loan has this status, and returns the instant of its last change.
+async fn effective(loans: &Api<DynamicObject>, name: &str, status: &str) -> Result<Timestamp> {
+    let what = format!("{name} to be effective: {status}");
+    let at = eventually(&what, CONDITION_TIMEOUT, async || {
+        let conditions = loans.get(name).await?.data["status"]["conditions"].clone();
+        let is_said = conditions[0]["type"] == "effective"
+            && conditions[0]["status"] == status
+            && conditions[1].is_null();
+        ensure!(is_said, "{conditions}");
+        Ok(Some(conditions[0]["lastTransitionTime"].clone()))
+    })
+    .await?;
+    Ok(serde_json::from_value(at)?)
+}
+
+/// The policy writes only changes into the status, for which it compares the children in its request with those that it
+/// returns: the status is False after the end of the window.
+async fn is_effective_until_its_end(fixture: &Fixture, loans: &Api<DynamicObject>) -> Result<()> {
+    let from = Timestamp::now() + SignedDuration::from_secs(1);
+    let until = from + SignedDuration::from_secs(6);
+    let brief = loan("Loan", Some(fixture.name()), "brief", (from, until));
+    create(&fixture.admin, &json!({"items": [brief]})).await?;
+    effective(loans, "brief", "True").await?;
+    // The condition has whole seconds.
+    let ended = effective(loans, "brief", "False").await?;
+    ensure!(
+        ended.as_second() >= until.as_second(),
+        "it was told too early: {ended}"
+    );
+    let bindings = Api::<RoleBinding>::namespaced(fixture.admin.clone(), fixture.name());
+    ensure!(
+        bindings.get_opt("brief").await?.is_none(),
+        "it was told before the deletion"
+    );
+    Ok(())
+}
+
 #[tokio::test]
 async fn transient_bindings_of_others_run_unchanged_and_end_though_their_policy_is_broken()
 -> Result<()> {
@@ -160,11 +214,14 @@ async fn transient_bindings_of_others_run_unchanged_and_end_though_their_policy_
     let fixture = Fixture::set("lending").await?;
     apply_all(&fixture).await?;
     ready(&fixture).await?;
+    let loans = loans(&fixture);
+    is_effective_until_its_end(&fixture, &loans).await?;
     let from = Timestamp::now() + SignedDuration::from_secs(2);
     let until = from + SignedDuration::from_secs(15);
+    let window = (from, until);
     let lent = json!({"items": [
-        loan("Loan", Some(fixture.name()), from, until),
-        loan("ClusterLoan", None, from, until),
+        loan("Loan", Some(fixture.name()), "lent", window),
+        loan("ClusterLoan", None, "lent", window),
     ]});
     create(&fixture.admin, &lent).await?;
     let bindings = Api::<RoleBinding>::namespaced(fixture.admin.clone(), fixture.name());
@@ -183,22 +240,7 @@ async fn transient_bindings_of_others_run_unchanged_and_end_though_their_policy_
         Ok(everywhere.get_opt("lent").await?)
     })
     .await?;
-    let loans = ApiResource {
-        group: GROUP.to_owned(),
-        version: "v1".to_owned(),
-        api_version: format!("{GROUP}/v1"),
-        kind: "Loan".to_owned(),
-        plural: "loans".to_owned(),
-    };
-    let loans: Api<DynamicObject> =
-        Api::namespaced_with(fixture.admin.clone(), fixture.name(), &loans);
-    eventually("a status", CONDITION_TIMEOUT, async || {
-        let conditions = loans.get("lent").await?.data["status"]["conditions"].clone();
-        let is_said = conditions[0]["type"] == "effective" && conditions[0]["status"] == "True";
-        ensure!(is_said, "{conditions}");
-        Ok(Some(()))
-    })
-    .await?;
+    effective(&loans, "lent", "True").await?;
 
     create(
         &fixture.admin,

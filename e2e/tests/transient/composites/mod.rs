@@ -13,9 +13,11 @@ mod plan;
 mod policy;
 mod refused;
 mod related;
+mod stored;
 mod world;
 
 pub(crate) use hooks::{HANGS, HOST, Hooks, config_maps};
 pub(crate) use world::{
-    EXAMPLE_POLICIES, LENDING_POLICIES, OTHER_ACCOUNT, OTHER_POLICIES, POLICIES, World, install,
+    EXAMPLE_POLICIES, LENDING_POLICIES, OTHER_ACCOUNT, OTHER_POLICIES, POLICIES, World, bound,
+    install, role, stamps,
 };

@@ -21,19 +21,34 @@ async fn invalid_composite_reports_cause_and_does_not_stop_others() -> Result<()
     .await?;
     let message = rolling.condition("Accepted", "False").await?;
     for part in [
-        "spec.childResources[0].updateStrategy.method",
+        "spec.childResources[0].updateStrategy.method: RollingInPlace is not supported",
         "reserved",
         "timeout",
     ] {
         ensure!(message.contains(part), "{message}");
     }
     let missing = World::set("missing", "InPlace", |composite| {
-        composite["spec"]["childResources"][0]["resource"] = json!("crowns");
+        composite["spec"]["childResources"] = json!([
+            {"apiVersion": "v1", "resource": "crowns"},
+            {"apiVersion": "test.example.org/v1", "resource": "thrones"},
+        ]);
     })
     .await?;
     let message = missing.condition("Accepted", "False").await?;
+    for kind in ["crowns in v1", "thrones.test.example.org"] {
+        let said = format!("the API server has no {kind}");
+        ensure!(message.contains(&said), "{message}");
+    }
+    let homeless = World::set("homeless", "InPlace", |composite| {
+        composite["spec"]["hooks"]["sync"]["webhook"]["url"] = json!("http://nowhere:8080/sync");
+    })
+    .await?;
+    let message = homeless
+        .condition_because("Accepted", "False", "HookHostUnknown")
+        .await?;
     ensure!(
-        message.contains("the API server has no crowns"),
+        message.contains("spec.hooks.sync.webhook")
+            && message.contains("http://nowhere.NAMESPACE/sync"),
         "{message}"
     );
     let native = World::set("native", "InPlace", |composite| {

@@ -117,6 +117,44 @@ async fn by_the_second_version_it_sees_other_namespaces_and_what_fails_changes_n
     Ok(())
 }
 
+#[tokio::test]
+async fn rights_for_what_customize_selects_are_reported_with_all_others() -> Result<()> {
+    let hooks = &oz().await?.hooks;
+    hooks.add("customized3", |_| json!({"children": []}));
+    hooks.add("customized3-which", |_| {
+        json!({"relatedResources": [
+            {"apiVersion": "apps/v1", "resource": "statefulsets"},
+            {"apiVersion": "v1", "resource": "endpoints"},
+        ]})
+    });
+    let world = World::set("customized3", "InPlace", |composite| {
+        composite["spec"]["childResources"][0] =
+            json!({"apiVersion": "v1", "resource": "limitranges"});
+        composite["spec"]["hooks"]["customize"] =
+            json!({"webhook": {"url": format!("http://{HOST}/customized3-which")}});
+    })
+    .await?;
+    world.fleet("one", &json!({})).await?;
+    let message = world
+        .condition_because("Permitted", "False", "PermissionMissing")
+        .await?;
+    ensure!(message.contains("limitranges"), "{message}");
+    let related = [
+        r#"{"apiGroups":[""],"resources":["endpoints"],"verbs":["list","watch"]}"#,
+        r#"{"apiGroups":["apps"],"resources":["statefulsets"],"verbs":["list","watch"]}"#,
+    ];
+    world
+        .status("one list of all missing rules", |status| {
+            let permitted = oz_api::conditions::find(&status.conditions, "Permitted");
+            permitted.is_some_and(|permitted| {
+                let has = |rule: &&str| permitted.message.contains(*rule);
+                permitted.message.contains("limitranges") && related.iter().all(has)
+            })
+        })
+        .await?;
+    Ok(())
+}
+
 /// A policy that copies the ConfigMaps with its label.
 const COPIES: &str = r#"package controller
 

@@ -112,14 +112,14 @@ pub(super) async fn create(admin: &Client, list: &Value) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn role(name: &str, rules: &Value) -> Value {
+pub(crate) fn role(name: &str, rules: &Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": name}, "rules": rules,
     })
 }
 
-pub(super) fn bound(role: &str, account: &str) -> Value {
+pub(crate) fn bound(role: &str, account: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
         "metadata": {"name": role},
@@ -146,7 +146,7 @@ fn fleets() -> Value {
 }
 
 /// Waits until parents of this kind are stamped: the webhook's registration has them.
-pub(super) async fn stamps(admin: &Client, plural: &str) -> Result<()> {
+pub(crate) async fn stamps(admin: &Client, plural: &str) -> Result<()> {
     let registered = Api::<MutatingWebhookConfiguration>::all(admin.clone());
     let what = format!("{plural} to be stamped");
     eventually(&what, CONDITION_TIMEOUT, async || {

@@ -3,6 +3,7 @@
 mod documents;
 mod face;
 mod guard;
+mod parent_end;
 mod refused;
 mod rights;
 mod runs;

@@ -91,6 +91,22 @@ async fn windows_lengths_and_limits_out_of_bounds_are_refused_by_the_schema() ->
             "the parent's author writes",
         ),
         (window, same, "begins and ends with the same field"),
+        (
+            window,
+            json!({"until": ".metadata.annotations.a.b"}),
+            "the parent's author writes",
+        ),
+        (
+            window,
+            json!({"until": ".spec.u", "then": "Hide"}),
+            "spec.window.then",
+        ),
+        ("/spec/policy", Value::Null, "spec.policy is missing"),
+        (
+            "/spec/children",
+            Value::Null,
+            "must have both spec.policy and spec.children",
+        ),
         ("/spec/resync", json!("soon"), "must be a duration"),
         ("/spec/resync", json!(""), "must be a duration"),
         ("/spec/resync", json!("10ms"), "must be 1s at least"),

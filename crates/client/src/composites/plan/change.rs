@@ -57,8 +57,8 @@ pub struct Field {
     pub to: Option<Value>,
 }
 
-/// Returns the changes of a plan to these live objects.
-pub(super) fn changes(plan: &Plan, live: &[Live]) -> Vec<Change> {
+/// Returns the changes of a plan to a parent and to these live objects.
+pub(super) fn changes(plan: &Plan, parent: &Live, live: &[Live]) -> Vec<Change> {
     let live: BTreeMap<Key, &Live> = live.iter().map(|live| (live.key(), live)).collect();
     let mut changes: Vec<Change> = Vec::new();
     for step in plan.stages.iter().flatten() {
@@ -87,6 +87,9 @@ pub(super) fn changes(plan: &Plan, live: &[Live]) -> Vec<Change> {
             Step::Delete(reference) => changes.extend(of(Kind::Delete, reference, &live)),
             Step::Adopt(reference, _) => changes.extend(of(Kind::Adopt, reference, &live)),
             Step::Disown(reference) => changes.extend(of(Kind::Release, reference, &live)),
+            Step::DeleteSelf => {
+                changes.push(Change::new(Kind::Delete, &parent.resource, &parent.object));
+            }
             _ => {}
         }
     }

@@ -228,7 +228,11 @@ fn of_parent(parent: &DynamicObject, planner: &Planner<'_>, outcome: Outcome) ->
             tried_until,
             ..
         } => {
-            planned.changes = change::changes(&plan, &live);
+            let parent = Live {
+                resource: planner.composite.family.parent.resource.clone(),
+                object: parent.clone(),
+            };
+            planned.changes = change::changes(&plan, &parent, &live);
             planned.later = timeline.unwrap_or_default();
             planned.tried_until = tried_until;
             planned.obstacle = plan.obstacle.map(|obstacle| obstacle.message);

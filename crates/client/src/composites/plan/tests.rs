@@ -120,6 +120,55 @@ async fn plan_without_cluster_has_changes_now_and_later() {
     assert!(planned.has_changes() && !planned.has_obstacles());
 }
 
+/// Returns the plan of a RegoController without a policy, which deletes its parents at their end.
+async fn planned_end(at: &str) -> Planned {
+    let rego = json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "RegoController",
+        "metadata": {"name": "fleets"},
+        "spec": {
+            "parent": {"apiVersion": "test.example.org/v1", "resource": "fleets"},
+            "window": {"until": ".spec.until", "then": "Delete"},
+            "runAs": {"namespace": "oz-system", "serviceAccount": "oz-composites"},
+        },
+    });
+    let mut manifests = Manifests::default();
+    manifests
+        .add("fleets.yaml", &rego.to_string(), "default")
+        .unwrap();
+    let wanted = Wanted {
+        manifests,
+        objects: Some(Objects {
+            parents: parents(),
+            children: Vec::new(),
+        }),
+        namespaces: Vec::new(),
+        everywhere: true,
+        at: at.parse().unwrap(),
+        hook_address: None,
+    };
+    plan(None, &wanted).await.unwrap().pop().unwrap()
+}
+
+#[tokio::test]
+async fn plan_shows_the_deletion_of_the_parent_at_its_end() {
+    let until = "2026-01-31T12:00:00Z";
+    let planned = planned_end("2026-01-31T11:00:00Z").await;
+    let parent = &planned.parents[0];
+    assert_eq!((parent.changes.len(), &parent.obstacle), (0, &None));
+    let later: Vec<_> = parent.later.iter().map(|it| (it.at, &it.go)).collect();
+    let gone = vec!["Fleet shop/one".to_owned()];
+    assert_eq!(later, [(until.parse().unwrap(), &gone)]);
+    let planned = planned_end(until).await;
+    let parent = &planned.parents[0];
+    let changes: Vec<_> = parent
+        .changes
+        .iter()
+        .map(|change| (change.kind, &change.object_kind[..], &change.name[..]))
+        .collect();
+    assert_eq!(changes, [(Kind::Delete, "Fleet", "one")]);
+    assert!(parent.later.is_empty());
+}
+
 #[tokio::test]
 async fn plan_of_policy_that_does_not_compile_is_an_obstacle() {
     let planned = planned("[a", vec![child("a")]).await;

@@ -165,6 +165,7 @@ fn steps(plan: &Plan, live: &[Live], lines: &mut Vec<String>) {
                 });
                 step_text(step)
             }
+            Step::DeleteSelf => "delete the parent, whose window has ended".to_owned(),
             step => step_text(step),
         };
         lines.push(format!("  {}. {}", number + 1, output::lines(&text)));

@@ -47,6 +47,12 @@ pub enum CelError {
     /// The evaluation failed, for a reason that may contain a secret.
     #[error("has no value for this record; the reason may contain a secret, and is not shown")]
     Hidden,
+    /// The expression of the body of a notification has too many operators.
+    #[error("must not have more than {most} operators")]
+    Operators {
+        /// The maximum.
+        most: usize,
+    },
     /// The value of the body of a notification is no map.
     #[error("must return a map, as in {{'text': record.message}}")]
     NotMap,

@@ -161,6 +161,15 @@ fn last_comma(call: &str) -> Option<usize> {
     last
 }
 
+/// Returns a text without the blanks and comments around it.
+fn without_margins(text: &str) -> &str {
+    let all = tokens::tokens(text);
+    match (all.first(), all.last()) {
+        (Some(first), Some(last)) => &text[first.start..last.end()],
+        _ => text,
+    }
+}
+
 /// Collects the calls of `walk` with one parameter in an expression, but not those in its comprehensions.
 fn calls_of_walk<'e>(expr: &'e Expr, found: &mut Vec<&'e Expr>) {
     if let Expr::Call { fcn, params, .. } = expr
@@ -404,7 +413,7 @@ impl<'a> Rewriter<'a> {
             let call = self.range(expr.span());
             let parameter = self.range(fcn.span()).end + 1..call.end.saturating_sub(1);
             let inner = self.edited(parameter, inner);
-            let mut text = format!("({}) = {value}", inner.trim().trim_end_matches(','));
+            let mut text = format!("{} = {value}", without_margins(&inner));
             // All other lines keep their numbers.
             let breaks = self.part(call.clone()).matches('\n').count();
             let left = text.matches('\n').count();
@@ -429,11 +438,14 @@ impl<'a> Rewriter<'a> {
         let range = call.start + comma + 1..call.end.saturating_sub(1);
         let mut inner = Vec::new();
         self.expr(result, &[], &mut inner);
-        let front = format!("({}) = ", self.edited(range.clone(), inner));
-        edits.push(Edit::insert(call.start, front));
+        // A bracket in front would continue the line before.
+        let result_text = self.edited(range.clone(), inner);
+        let written = without_margins(&result_text);
+        let breaks = result_text.matches('\n').count() - written.matches('\n').count();
+        edits.push(Edit::insert(call.start, format!("{written} = ")));
         edits.push(Edit {
             range: range.start - 1..range.end,
-            text: String::new(),
+            text: "\n".repeat(breaks),
         });
         vec![result]
     }

@@ -112,7 +112,7 @@ package team.shop
 # - input: schema.input
 x := [rego.metadata.rule(), m] if {
 	rego.metadata.chain(
-		m,
+		m
 	)
 }
 

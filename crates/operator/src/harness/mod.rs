@@ -10,9 +10,7 @@ mod templates;
 mod workspaces;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use oz_api::harness::{
-    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, Workspace,
-};
+use oz_api::harness::{BrokerPolicy, ClusterHarnessTemplate, HarnessTemplate, Workspace};
 use oz_api::names;
 use oz_config::{Component, OzConfiguration};
 use oz_core::access::seal::Keys;

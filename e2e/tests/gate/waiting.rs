@@ -33,8 +33,8 @@ impl Granted {
         let moderator = format!("{}-moderators", scene.name());
         scene.template(&template(&["moderators"])).await?;
         let alice = scene.requests("alice").await?;
-        let granted = alice.granted(&exec_request("mine", MODERATED, "10m"));
-        let pod = granted.await?.pod();
+        let request = exec_request("mine", MODERATED, "10m");
+        let pod = alice.granted(&request).await?.pod();
         eventually("alice to get in", CONDITION_TIMEOUT, async || {
             let command = ["get", "pod", &pod];
             let output = scene.through_gate("alice", "mine", &command).output()?;

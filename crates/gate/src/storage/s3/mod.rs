@@ -317,11 +317,8 @@ fn allowed(host: &str) -> Allowed {
 
 /// Returns the source of the credentials that sign requests.
 fn source(options: &S3Options) -> anyhow::Result<Source> {
-    match (
-        &options.credentials,
-        &options.role,
-        &options.web_identity_token,
-    ) {
+    let identity = &options.web_identity;
+    match (&options.credentials, &identity.role, &identity.token) {
         (Some(directory), None, None) => Ok(Source::Files(CredentialFiles {
             directory: directory.clone(),
         })),

@@ -16,17 +16,24 @@ pub(crate) struct S3Options {
     /// Directory with the files access-key-id and secret-access-key, and session-token if there is one.
     pub(super) credentials: Option<PathBuf>,
     /// Role for the credentials.
-    pub(super) role: Option<String>,
-    /// File with the token that is exchanged for the credentials of the role.
-    pub(super) web_identity_token: Option<PathBuf>,
-    /// Server that exchanges tokens for credentials, as a URL; Amazon's of the region by default.
-    pub(super) sts_endpoint: Option<String>,
+    pub(super) web_identity: WebIdentityOptions,
     /// CA bundle (PEM) to verify both servers.
     pub(super) ca: Option<PathBuf>,
     /// Number of days for which no user can delete stored recordings.
     pub(super) retention: Option<u64>,
     /// Store objects without If-None-Match, for a server that does not implement it.
     pub(super) unconditional_writes: bool,
+}
+
+/// The options for credentials of a role.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WebIdentityOptions {
+    /// The role.
+    pub(super) role: Option<String>,
+    /// File with the token that is exchanged for the credentials of the role.
+    pub(super) token: Option<PathBuf>,
+    /// Server that exchanges tokens for credentials, as a URL; Amazon's of the region by default.
+    pub(super) endpoint: Option<String>,
 }
 
 impl S3Options {
@@ -41,9 +48,11 @@ impl S3Options {
             path_style: recordings.path_style,
             credentials: (role.is_none() && !recordings.secret.name.is_empty())
                 .then(|| recordings.credentials(secrets)),
-            web_identity_token: role.is_some().then(|| recordings.token_file(secrets)),
-            role,
-            sts_endpoint: given(&identity.endpoint),
+            web_identity: WebIdentityOptions {
+                token: role.is_some().then(|| recordings.token_file(secrets)),
+                role,
+                endpoint: given(&identity.endpoint),
+            },
             ca: recordings.ca_file(secrets),
             retention: Some(recordings.retention_days.get()).filter(|days| *days > 0),
             unconditional_writes: !recordings.s3.conditional_writes,
@@ -57,6 +66,6 @@ impl S3Options {
 
     pub(super) fn sts_endpoint(&self) -> String {
         let amazon = || format!("https://sts.{}.amazonaws.com/", self.region);
-        self.sts_endpoint.clone().unwrap_or_else(amazon)
+        self.web_identity.endpoint.clone().unwrap_or_else(amazon)
     }
 }

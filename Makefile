@@ -103,7 +103,7 @@ $(TOOLS)/bin/cargo-fuzz:
 fuzz: $(TOOLS)/bin/cargo-fuzz ## Throw bytes at the admission server, the gate and the proxy of runs, and objects at what reads them, for a minute each (SECONDS=n for longer)
 	cargo run --quiet --bin oz-fuzz-stored -- $(or $(SECONDS),60)
 	cargo run --quiet --bin oz-fuzz-egress -- $(or $(SECONDS),60)
-	OZ_FUZZ_SECONDS=$(or $(SECONDS),60) cargo test --quiet --workspace --bin oz-gate -- --nocapture socket::differential
+	OZ_FUZZ_SECONDS=$(or $(SECONDS),60) cargo test --quiet --workspace --bin oz-gate -- --nocapture socket::tests::differential
 	@mkdir -p $(TOOLS)/../fuzz/review
 	cd crates/admission && PATH="$(TOOLS)/bin:$$PATH" cargo fuzz run --sanitizer none --dev review \
 		$(TOOLS)/../fuzz/review fuzz/seeds -- -max_total_time=$(or $(SECONDS),60) -print_final_stats=1 -verbosity=0

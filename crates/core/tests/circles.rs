@@ -28,7 +28,6 @@ const KNOWN: [&str; 16] = [
      validate/template",
     "engine: assemble, controllers, engine",
     "engine: run/pass, run/runner",
-    "gate: debug, live, opening, peers, play, router, waiting",
     "gate: storage, storage/file, storage/s3, storage/s3/credentials, \
      storage/s3/web_identity",
     "ozctl: complete, connect, connection",

@@ -4,6 +4,8 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
 use oz_core::connect::Refusal;
+use oz_gating::recording::SessionKey;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The reason for which the gate does not pass on a request.
@@ -113,4 +115,26 @@ pub(crate) fn document(status: StatusCode, document: &Value) -> Response<Body> {
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
     response
+}
+
+/// Returns the refusal of an unsupported method.
+pub(crate) fn not_allowed() -> Refused {
+    let message = "open sessions are read with GET, and terminated with DELETE";
+    Refused::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+}
+
+/// Returns the refusal for a session that is not open.
+pub(crate) fn over(key: &SessionKey) -> Refused {
+    let message = format!(
+        "session {key} is not open; ozctl sessions list --live shows open \
+        sessions"
+    );
+    Refused::new(StatusCode::NOT_FOUND, "NotOpen", message)
+}
+
+/// Returns a response with one document.
+pub(crate) fn json_response(found: &impl Serialize) -> Result<Response<Body>, Refused> {
+    let found = serde_json::to_value(found)
+        .map_err(|error| Refused::unavailable("Internal", error.to_string()))?;
+    Ok(document(StatusCode::OK, &found))
 }

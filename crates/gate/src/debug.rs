@@ -12,10 +12,10 @@ use oz_api::Requester;
 use oz_core::access::grant::Grant;
 use oz_gating::Found;
 use oz_gating::debug::{self, MAX_PATCH, PATCH_TYPE};
-use oz_gating::path::{Path, Rest};
+use oz_gating::path::Path;
 
 use crate::answer::Refused;
-use crate::router::{Door, upstream_target};
+use crate::authorize::{Authorizer, upstream_target};
 use crate::upstream::whole;
 
 /// The maximum time until a patch has arrived.
@@ -57,7 +57,7 @@ fn refused(reason: &'static str, message: String) -> Refused {
     Refused::new(StatusCode::FORBIDDEN, reason, message)
 }
 
-impl Door {
+impl Authorizer {
     /// Adds the container that a patch names to the pod of a grant.
     pub(crate) async fn add_container(
         &self,
@@ -92,29 +92,6 @@ impl Door {
             "a container was asked for"
         );
         Ok(whole(answered))
-    }
-
-    /// Asks the API server about the target pod; returns the debug container that this grant added and that the session
-    /// may enter for this reason.
-    pub(crate) async fn settled(
-        &self,
-        grant: &Grant,
-        rest: &Rest,
-    ) -> Result<Option<String>, Refused> {
-        if oz_gating::sees_pod(grant, rest) {
-            let pod = self.upstream.pod(grant).await?;
-            let found = Found {
-                uid: pod.as_ref().and_then(|pod| pod["metadata"]["uid"].as_str()),
-                pod: pod.as_ref(),
-            };
-            return Ok(oz_gating::settle(grant, rest, found)?.map(ToOwned::to_owned));
-        }
-        let uid = self.upstream.pod_uid(grant).await?;
-        let found = Found {
-            uid: uid.as_deref(),
-            pod: None,
-        };
-        Ok(oz_gating::settle(grant, rest, found)?.map(ToOwned::to_owned))
     }
 }
 

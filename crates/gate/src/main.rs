@@ -1,29 +1,34 @@
 //! The oz gate: a part of the API server's own paths. The gate reads a request about one pod and passes it on under its
-//! own account as long as the grant of the user lasts; then the gate closes the connection.
+//! own account as long as the grant of the user lasts; then the gate closes the connection. A request has six stages:
+//! [`authenticate`], [`route`], [`authorize`], [`open`], [`relay`] and [`close`].
 
 mod answer;
 mod args;
-mod caller;
+mod authenticate;
+mod authorize;
+mod close;
 mod config;
 mod debug;
 mod discovery;
 mod grants;
 mod handshake;
 mod idle;
+mod journal;
 mod live;
 mod message_room;
 mod metrics;
 mod moderated;
-mod opening;
+mod open;
+mod pause;
 mod peers;
 mod play;
 mod recordings;
 mod registration;
 mod relay;
-mod router;
+mod route;
 mod run;
+mod session;
 mod sessions;
-mod side;
 mod slowed;
 mod socket;
 mod spool;
@@ -31,7 +36,6 @@ mod storage;
 mod tape;
 mod traffic;
 mod upstream;
-mod waiting;
 
 use clap::Parser;
 use oz_config::Component;

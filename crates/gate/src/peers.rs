@@ -23,8 +23,7 @@ use oz_runtime::Clock;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::answer::Refused;
-use crate::live::over;
+use crate::answer::{Refused, over};
 
 /// The timeout of a connection to a replica.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

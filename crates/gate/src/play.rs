@@ -15,8 +15,8 @@ use oz_trail::{Action, Decision, Record};
 use parking_lot::Mutex;
 
 use crate::answer::{Refused, document};
+use crate::journal::Journal;
 use crate::recordings::Recordings;
-use crate::router::Door;
 use crate::storage::StorageError;
 
 /// The largest part that is sent.
@@ -54,9 +54,19 @@ impl Viewings {
     }
 }
 
-impl Door {
+/// The requests for recordings.
+pub(crate) struct Playback {
+    /// The storage of recordings, if there is one.
+    pub(crate) recordings: Option<Recordings>,
+    pub(crate) viewings: Viewings,
+    pub(crate) journal: Journal,
+    /// The name of this replica.
+    pub(crate) replica: String,
+}
+
+impl Playback {
     /// Lists or sends recordings. The API server has checked that the user may read them.
-    pub(crate) async fn play(
+    pub(crate) async fn answer(
         &self,
         user: &Requester,
         asked: &RecordingsPath,
@@ -99,9 +109,10 @@ impl Door {
                 format!("there is no part {name}; ozctl sessions list shows the existing parts");
             return Err(Refused::new(StatusCode::NOT_FOUND, "NotFound", message));
         };
-        let (now, viewer) = (self.clock.now(), (user.user.clone(), key.clone()));
+        let (now, viewer) = (self.journal.now(), (user.user.clone(), key.clone()));
         if !self.viewings.goes_on(&viewer, now) {
-            self.trail
+            self.journal
+                .trail
                 .record(&self.played(user, key, now))
                 .await
                 .map_err(|failure| {

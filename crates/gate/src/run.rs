@@ -15,15 +15,19 @@ use oz_runtime::Who::Everyone;
 use oz_runtime::{Address, ClockAlarm, Listen, Runtime, ServerClock, Warnings, shutdown_on_signal};
 
 use crate::args::Args;
-use crate::caller::Callers;
+use crate::authenticate::Authenticator;
+use crate::authorize::Authorizer;
 use crate::config;
 use crate::grants::Grants;
+use crate::journal::Journal;
+use crate::live::{LiveSessions, Register};
 use crate::metrics::Metrics;
+use crate::open::Opener;
 use crate::peers::Peers;
-use crate::play::Viewings;
+use crate::play::{Playback, Viewings};
 use crate::recordings::Recordings;
 use crate::registration::Registration;
-use crate::router::{Door, router};
+use crate::route::{Stages, router};
 use crate::sessions::Sessions;
 use crate::spool::Spool;
 use crate::upstream::Upstream;
@@ -66,26 +70,23 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let gate = &settings.gate;
     let session_drain = Duration::from_secs(gate.session_drain_seconds.get());
     let sessions = sessions(&settings.gate);
-    let door = Door {
-        callers: Callers::new(runtime.feeds(), Arc::new(clock.clone())),
-        grants: Arc::clone(&grants),
-        sessions: Arc::clone(&sessions),
-        register: Arc::default(),
-        peers: Peers::new(
-            client.clone(),
-            namespace,
-            &settings.installation.component_name(Component::Gate.name()),
-            replica,
-        ),
-        upstream,
+    let journal = Journal {
         trail: trail.clone(),
         clock: Arc::new(clock.clone()),
         metrics,
-        recordings: recordings.clone(),
-        viewings: Viewings::default(),
-        replica: replica.clone(),
-        next: AtomicU64::new(0),
     };
+    let service_name = settings.installation.component_name(Component::Gate.name());
+    let components = Components {
+        authenticator: Authenticator::new(runtime.feeds(), keys.clone(), journal.clock.clone()),
+        grants: Arc::clone(&grants),
+        upstream,
+        sessions: Arc::clone(&sessions),
+        recordings: recordings.clone(),
+        peers: Peers::new(client.clone(), namespace, &service_name, replica),
+        journal,
+        replica: replica.clone(),
+    };
+    let stages = components.assemble();
     let registration = Registration::new(client.clone(), runtime.feeds(), namespace);
     watch_keys(
         &mut runtime,
@@ -99,7 +100,7 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     let probes = probes(&mut runtime, args.health_probe_bind_address)?;
     let draining = runtime.readiness().gate("opening sessions");
     draining.open();
-    let service = service(settings, namespace, listener, door);
+    let service = service(settings, namespace, listener, stages);
     let shown = probes.map(tracing::field::display);
     tracing::info!(port, probes = shown, "serving the API server");
     let (settle, session_drain) = (gate.drain.wait(), session_drain);
@@ -117,6 +118,63 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
     Ok(ended?)
 }
 
+/// The components of the stages of a request.
+struct Components {
+    authenticator: Authenticator,
+    grants: Arc<Grants>,
+    upstream: Upstream,
+    sessions: Arc<Sessions>,
+    recordings: Option<Recordings>,
+    peers: Peers,
+    journal: Journal,
+    replica: String,
+}
+
+impl Components {
+    /// Assembles the stages, which share the grants and the register of open sessions.
+    fn assemble(self) -> Stages {
+        let Self {
+            journal, replica, ..
+        } = self;
+        let register = Arc::<Register>::default();
+        let keys = self.grants.keys().clone();
+        let authorizer = Arc::new(Authorizer {
+            grants: self.grants,
+            upstream: self.upstream,
+            clock: Arc::clone(&journal.clock),
+        });
+        Stages {
+            authenticator: self.authenticator,
+            authorizer: Arc::clone(&authorizer),
+            live: LiveSessions {
+                register: Arc::clone(&register),
+                peers: self.peers,
+                keys,
+                journal: journal.clone(),
+                replica: replica.clone(),
+                next: AtomicU64::new(0),
+            },
+            playback: Playback {
+                recordings: self.recordings.clone(),
+                viewings: Viewings::default(),
+                journal: journal.clone(),
+                replica: replica.clone(),
+            },
+            sessions: Arc::clone(&self.sessions),
+            metrics: journal.metrics.clone(),
+            opener: Arc::new(Opener {
+                authorizer,
+                sessions: self.sessions,
+                register,
+                recordings: self.recordings,
+                journal,
+                replica,
+                next: AtomicU64::new(0),
+            }),
+        }
+    }
+}
+
 /// Returns the sessions, none of which is open yet, with their limits.
 fn sessions(gate: &Gate) -> Arc<Sessions> {
     Sessions::new(
@@ -130,7 +188,7 @@ fn service(
     settings: &OzConfiguration,
     namespace: &str,
     listener: TcpListener,
-    door: Door,
+    stages: Stages,
 ) -> TlsService {
     TlsService {
         fingerprint: names::GATE.to_owned(),
@@ -142,7 +200,7 @@ fn service(
         // The gate has waited before this, with the sessions.
         drain: Duration::ZERO,
         listener,
-        router: router(Arc::new(door)),
+        router: router(Arc::new(stages)),
         clients: Clients::FrontProxy,
     }
 }

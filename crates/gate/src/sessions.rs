@@ -56,11 +56,6 @@ impl Sessions {
         })
     }
 
-    /// Returns the room for messages that are being read.
-    pub(crate) fn message_room(&self) -> &MessageRoom {
-        &self.messages
-    }
-
     /// Takes room for one more session of this user.
     pub(crate) fn take(self: &Arc<Self>, user: &str) -> Result<Slot, Refused> {
         let mut open = self.open();
@@ -123,12 +118,24 @@ impl Sessions {
     }
 
     /// Waits until open sessions have to end because the process stops.
-    pub(crate) async fn closing(&self) {
+    async fn closing(&self) {
         self.closing.cancelled().await;
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock()
+    }
+}
+
+impl Slot {
+    /// Waits until the session has to end because the process stops.
+    pub(crate) async fn closing(&self) {
+        self.sessions.closing().await;
+    }
+
+    /// Returns the room for messages that are being read, which all sessions share.
+    pub(crate) fn message_room(&self) -> &MessageRoom {
+        &self.sessions.messages
     }
 }
 

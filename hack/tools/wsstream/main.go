@@ -1,6 +1,6 @@
 // Command wsstream reads the frames of a client of exec as API server and kubelet do: with the package wsstream of
 // Kubernetes, over golang.org/x/net/websocket. The tests of the gate compare the gate with it
-// (crates/gate/src/socket/differential.rs).
+// (crates/gate/src/socket/tests/differential/mod.rs).
 //
 // It reads questions from standard input and writes an answer to each. A question has three parts: the name of a
 // sub-protocol, the option stdin ("true" or "false"), and the bytes that a client sent after the handshake. The answer

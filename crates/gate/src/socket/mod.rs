@@ -80,6 +80,4 @@ pub(crate) async fn relay(
 }
 
 #[cfg(test)]
-mod differential;
-#[cfg(test)]
 mod tests;

@@ -12,12 +12,18 @@ pub(super) struct FailureLabels {
     reason: &'static str,
 }
 
+/// Handles to the limits of the spool and of each share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Limits {
+    pub(super) spool: Gauge,
+    pub(super) share: Gauge,
+}
+
 /// Handles to every metric of the spool. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SpoolMeters {
     pub(super) bytes: Gauge,
-    pub(super) limit: Gauge,
-    pub(super) share_limit: Gauge,
+    pub(super) limits: Limits,
     pub(super) shares_full: Gauge,
     pub(super) waiting: Gauge,
     pub(super) stored: Counter,
@@ -38,13 +44,13 @@ impl SpoolMeters {
         registry.register(
             "spool_limit_bytes",
             "Maximum bytes of these recordings (gate.recordings.spool.mebibytes)",
-            self.limit.clone(),
+            self.limits.spool.clone(),
         );
         registry.register(
             "share_limit_bytes",
             "Bytes of these recordings of one user at which their sessions are slowed down: an \
                 eighth",
-            self.share_limit.clone(),
+            self.limits.share.clone(),
         );
         registry.register(
             "shares_full",

@@ -80,7 +80,7 @@ impl S3 {
         let bucket = bucket.context("the URL of the bucket")?;
         let host = bucket.base_url().host_str();
         let host = host.context("the URL of the bucket has no host")?;
-        let endpoint = endpoint(Allowed::any_address_of(host, &options.proxies), options);
+        let endpoint = endpoint(Allowed::any_address_of(host, &options.connection.proxies), options);
         let credentials = source(options)?;
         let retention = options
             .retention
@@ -305,16 +305,13 @@ impl CallError {
 
 /// Returns a server with the certificate authorities of the options. Requests to it are signed.
 fn endpoint(allowed: Allowed, options: &S3Options) -> Endpoint {
-    Endpoint::without_credentials(allowed, options.roots.clone())
+    Endpoint::without_credentials(allowed, options.connection.roots.clone())
 }
 
 /// Returns the source of the credentials that sign requests.
 fn source(options: &S3Options) -> anyhow::Result<Source> {
-    match (
-        &options.credentials,
-        &options.role,
-        &options.web_identity_token,
-    ) {
+    let identity = &options.web_identity;
+    match (&options.credentials, &identity.role, &identity.token) {
         (Some(directory), None, None) => Ok(Source::Files(CredentialFiles {
             directory: directory.clone(),
         })),
@@ -323,7 +320,7 @@ fn source(options: &S3Options) -> anyhow::Result<Source> {
             let url: Uri = text
                 .parse()
                 .context("gate.recordings.webIdentity.endpoint is not a URL")?;
-            let allowed = Allowed::any_address_of(url.host().unwrap_or_default(), &options.proxies);
+            let allowed = Allowed::any_address_of(url.host().unwrap_or_default(), &options.connection.proxies);
             if let Err(why) = allowed.check_url(&url) {
                 bail!("gate.recordings.webIdentity.endpoint: {why}");
             }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use oz_config::Recordings;
 use oz_outbound::{Proxies, Roots};
 
-/// The options of the [module](self).
+/// The options for a bucket and its server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct S3Options {
     /// Server of the bucket, as a URL; Amazon's of the region by default.
@@ -17,19 +17,33 @@ pub(crate) struct S3Options {
     /// Directory with the files access-key-id and secret-access-key, and session-token if there is one.
     pub(super) credentials: Option<PathBuf>,
     /// Role for the credentials.
-    pub(super) role: Option<String>,
-    /// File with the token that is exchanged for the credentials of the role.
-    pub(super) web_identity_token: Option<PathBuf>,
-    /// Server that exchanges tokens for credentials, as a URL; Amazon's of the region by default.
-    pub(super) sts_endpoint: Option<String>,
-    /// Certificate authorities that verify both servers.
-    pub(super) roots: Roots,
-    /// Proxies through which both servers are reached.
-    pub(super) proxies: Proxies,
+    pub(super) web_identity: WebIdentityOptions,
+    /// Trust in both servers, and the way to them.
+    pub(super) connection: ConnectionOptions,
     /// Number of days for which no user can delete stored recordings.
     pub(super) retention: Option<u64>,
     /// Store objects without If-None-Match, for a server that does not implement it.
     pub(super) unconditional_writes: bool,
+}
+
+/// The options for credentials of a role.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WebIdentityOptions {
+    /// The role.
+    pub(super) role: Option<String>,
+    /// File with the token that is exchanged for the credentials of the role.
+    pub(super) token: Option<PathBuf>,
+    /// Server that exchanges tokens for credentials, as a URL; Amazon's of the region by default.
+    pub(super) endpoint: Option<String>,
+}
+
+/// The trust in a server, and the way to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConnectionOptions {
+    /// Certificate authorities that verify the server.
+    pub(super) roots: Roots,
+    /// Proxies through which the server is reached.
+    pub(super) proxies: Proxies,
 }
 
 impl S3Options {
@@ -44,11 +58,15 @@ impl S3Options {
             path_style: recordings.path_style,
             credentials: (role.is_none() && !recordings.secret.name.is_empty())
                 .then(|| recordings.credentials(secrets)),
-            web_identity_token: role.is_some().then(|| recordings.token_file(secrets)),
-            role,
-            sts_endpoint: given(&identity.endpoint),
-            roots: Roots::new(recordings.public_roots, recordings.ca_file(secrets)),
-            proxies: proxies.clone(),
+            web_identity: WebIdentityOptions {
+                token: role.is_some().then(|| recordings.token_file(secrets)),
+                role,
+                endpoint: given(&identity.endpoint),
+            },
+            connection: ConnectionOptions {
+                roots: Roots::new(recordings.public_roots, recordings.ca_file(secrets)),
+                proxies: proxies.clone(),
+            },
             retention: Some(recordings.retention_days.get()).filter(|days| *days > 0),
             unconditional_writes: !recordings.s3.conditional_writes,
         }
@@ -61,6 +79,6 @@ impl S3Options {
 
     pub(super) fn sts_endpoint(&self) -> String {
         let amazon = || format!("https://sts.{}.amazonaws.com/", self.region);
-        self.sts_endpoint.clone().unwrap_or_else(amazon)
+        self.web_identity.endpoint.clone().unwrap_or_else(amazon)
     }
 }

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::super::Storage;
+use super::options::WebIdentityOptions;
 use super::*;
 
 const NAME: &str = "shop/fix/20261125t190000z-gate-0/000000.cast.zst";
@@ -243,9 +244,11 @@ async fn a_token_of_the_pod_is_exchanged_for_credentials() {
         let (sts_endpoint, server) = exchange(until).await;
         let args = S3Options {
             credentials: None,
-            role: Some("arn:aws:iam::1:role/oz".to_owned()),
-            web_identity_token: Some(token.clone()),
-            sts_endpoint: Some(sts_endpoint),
+            web_identity: WebIdentityOptions {
+                role: Some("arn:aws:iam::1:role/oz".to_owned()),
+                token: Some(token.clone()),
+                endpoint: Some(sts_endpoint),
+            },
             ..world.args()
         };
         let storage = storage("recordings", &args, CALL_TIMEOUT);

@@ -1,21 +1,34 @@
-//! The user of a request: the headers of the API server count if the API server has sent them.
+//! The authentication of a request: the headers of the API server count if the API server has sent them. Requests about
+//! open sessions also come from other replicas, with the user that the replica has authenticated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, Request};
+use axum::extract::Request;
+use axum::http::HeaderMap;
 use k8s_openapi::api::core::v1::ConfigMap;
 use oz_admission::{ClientAuthority, ClientCertificate};
 use oz_api::Requester;
+use oz_core::access::seal::Keys;
 use oz_gating::front_proxy::{CONFIG_MAP, FrontProxy, NAMESPACE};
+use oz_gating::peer;
 use oz_runtime::{Clock, Feeds, Kind, Selection, Store};
 use parking_lot::Mutex;
 
 use crate::answer::Refused;
 
-/// Identifies users by the headers of the API server.
-pub(crate) struct Callers {
+/// The caller of the gate.
+pub(crate) struct Caller {
+    pub(crate) user: Requester,
+    /// True if another replica sends the request, which has authorized it.
+    pub(crate) is_replica: bool,
+}
+
+/// The authenticator of the [module](self).
+pub(crate) struct Authenticator {
     config: Store<ConfigMap>,
+    /// The keys that open peer tokens.
+    keys: Keys,
     clock: Arc<dyn Clock>,
     /// The configuration that was read, with the version of its ConfigMap.
     read: Mutex<Option<(Option<String>, Arc<Trusted>)>>,
@@ -26,19 +39,46 @@ struct Trusted {
     authority: ClientAuthority,
 }
 
-impl Callers {
+impl Authenticator {
     /// Watches the ConfigMap with the trusted authority.
-    pub(crate) fn new(feeds: &Feeds, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(feeds: &Feeds, keys: Keys, clock: Arc<dyn Clock>) -> Self {
         let named = Selection::with_name(CONFIG_MAP);
         Self {
             config: feeds.store_in(&Kind::from_type::<ConfigMap>(), NAMESPACE, named),
+            keys,
             clock,
             read: Mutex::default(),
         }
     }
 
-    /// Returns the user of a request.
-    pub(crate) fn identify<B>(&self, request: &Request<B>) -> Result<Requester, Refused> {
+    /// Returns the caller: as the API server authenticated it, or, for requests about open sessions only, as another
+    /// replica did.
+    pub(crate) fn authenticate(&self, request: &Request) -> Result<Caller, Refused> {
+        let word = request.headers().get(peer::HEADER);
+        // The API server passes on any header of a client: a peer token from there is not from a replica.
+        let direct = request
+            .extensions()
+            .get::<Arc<ClientCertificate>>()
+            .is_none();
+        let Some(word) = word.filter(|_| direct) else {
+            return Ok(Caller {
+                user: self.identify(request)?,
+                is_replica: false,
+            });
+        };
+        let user = word.to_str().ok().and_then(|word| {
+            let (method, now) = (request.method().as_str(), self.clock.now());
+            peer::Word::open(&self.keys, word, method, target(request), now)
+        });
+        let unknown = || Refused::unknown("the peer token of another replica does not permit this");
+        Ok(Caller {
+            user: user.ok_or_else(unknown)?,
+            is_replica: true,
+        })
+    }
+
+    /// Returns the user of a request from the API server.
+    fn identify(&self, request: &Request) -> Result<Requester, Refused> {
         let trusted = self.trusted()?;
         let shown = request.extensions().get::<Arc<ClientCertificate>>();
         let shown = shown.ok_or_else(|| Refused::unknown("no client certificate was presented"))?;
@@ -80,4 +120,10 @@ impl Callers {
         *read = Some((version, Arc::clone(&trusted)));
         Ok(trusted)
     }
+}
+
+/// Returns the path and query of a request.
+pub(crate) fn target(request: &Request) -> &str {
+    let target = request.uri().path_and_query();
+    target.map_or_else(|| request.uri().path(), |target| target.as_str())
 }

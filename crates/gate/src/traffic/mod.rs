@@ -2,7 +2,8 @@
 //! that is not stored. A slow viewer misses some lines and reads how many. The session does not wait for its viewers,
 //! unless a moderator is required: then it waits for all of them.
 
-use std::collections::VecDeque;
+mod words;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hyper::body::Bytes;
@@ -13,6 +14,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
+pub(crate) use self::words::Word;
+use self::words::Words;
 use crate::tape::{size, stream};
 
 /// The number of pieces that wait for one viewer. A piece is the data that was sent at once: at most the data of one
@@ -21,22 +24,18 @@ const MAX_WAITING: usize = 64;
 /// The number of unread pieces at which a session that requires a moderator waits. The difference to [`MAX_WAITING`] is
 /// larger than the number of pieces that both directions and oz itself can add at one time.
 const MAX_UNSEEN: usize = MAX_WAITING / 2;
-/// The number of words that wait to be sent to the user.
-const MAX_WORDS: usize = 16;
 /// The assumed size of a terminal until the client reports its size.
 const SIZE: (u16, u16) = (80, 24);
 
 /// The traffic of the [module](self).
 #[derive(Debug)]
 pub(crate) struct Traffic {
-    inward: AtomicU64,
-    outward: AtomicU64,
+    bytes: Counters,
     opened: Instant,
     /// True if the session has a viewer: without viewers, no lines are made.
     watched: AtomicBool,
     feed: Mutex<Feed>,
-    words: Mutex<VecDeque<Word>>,
-    news: Notify,
+    words: Words,
     /// True while no data passes.
     held: watch::Sender<bool>,
     /// True if a moderator is required: then the session waits for slow viewers.
@@ -45,13 +44,11 @@ pub(crate) struct Traffic {
     seen: Notify,
 }
 
-/// A message of oz to the client of a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
-    /// A line for the user.
-    Line(String),
-    /// A sign that the other side is still connected.
-    Alive,
+/// The number of bytes that passed from the user and to the user.
+#[derive(Debug, Default)]
+struct Counters {
+    inward: AtomicU64,
+    outward: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -92,8 +89,7 @@ pub(crate) struct View {
 impl Default for Traffic {
     fn default() -> Self {
         Self {
-            inward: AtomicU64::new(0),
-            outward: AtomicU64::new(0),
+            bytes: Counters::default(),
             opened: Instant::now(),
             watched: AtomicBool::new(false),
             feed: Mutex::new(Feed {
@@ -101,8 +97,7 @@ impl Default for Traffic {
                 watching: None,
                 over: false,
             }),
-            words: Mutex::default(),
-            news: Notify::new(),
+            words: Words::default(),
             held: watch::Sender::new(false),
             must_be_seen: false,
             seen: Notify::new(),
@@ -121,14 +116,18 @@ impl Traffic {
 
     /// Counts bytes that passed from the user (`inward`) or to the user.
     pub(crate) fn passed(&self, inward: bool, bytes: usize) {
-        let counter = if inward { &self.inward } else { &self.outward };
+        let counter = if inward {
+            &self.bytes.inward
+        } else {
+            &self.bytes.outward
+        };
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Returns the number of bytes that passed from the user and to the user.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (read(&self.inward), read(&self.outward))
+        (read(&self.bytes.inward), read(&self.bytes.outward))
     }
 
     /// Passes on data that the user sent (`inward`) or received to the viewers.
@@ -251,35 +250,17 @@ impl Traffic {
 
     /// Queues a line for the user of the session.
     pub(crate) fn tell(&self, text: String) {
-        self.say(Word::Line(text));
+        self.words.say(Word::Line(text));
     }
 
     /// Queues a sign for the client that the other side is still connected.
     pub(crate) fn alive(&self) {
-        self.say(Word::Alive);
-    }
-
-    fn say(&self, word: Word) {
-        let mut words = self.words.lock();
-        if words.len() < MAX_WORDS {
-            words.push_back(word);
-        }
-        drop(words);
-        self.news.notify_one();
+        self.words.say(Word::Alive);
     }
 
     /// Waits for the next message to the user.
     pub(crate) async fn word(&self) -> Word {
-        loop {
-            let next = {
-                let mut words = self.words.lock();
-                words.pop_front()
-            };
-            match next {
-                Some(word) => return word,
-                None => self.news.notified().await,
-            }
-        }
+        self.words.next().await
     }
 
     /// Stops all data, or lets it pass again.
@@ -332,149 +313,4 @@ fn line(line: &impl serde::Serialize) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-    use oz_api::{RecordedInput, RecordingMode};
-    use oz_gating::messages::{STDIN, STDOUT};
-    use oz_gating::recording::Part;
-    use tokio::sync::broadcast::error::TryRecvError;
-
-    use super::*;
-    use crate::tape::tests::{self as tape, piece};
-
-    const CONFIG: RecordingConfig = RecordingConfig {
-        mode: RecordingMode::BestEffort,
-        input: RecordedInput::Echoed,
-        non_interactive: Some(NonInteractive::All),
-    };
-
-    fn about() -> About {
-        tape::about("default/mine/s-1")
-    }
-
-    fn all(view: &mut View) -> Part {
-        let mut text = view.header.to_vec();
-        while let Ok(lines) = view.lines.try_recv() {
-            text.extend(lines);
-        }
-        Part::read(&text).unwrap()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn viewer_sees_traffic_from_joining_and_no_password() {
-        let traffic = Traffic::default();
-        traffic.said(true, piece(RESIZE, br#"{"Width":100,"Height":30}"#));
-        traffic.said(false, piece(STDOUT, b"before"));
-        let mut bob = traffic.watch(&about(), &CONFIG).unwrap();
-        traffic.said(true, piece(STDIN, b"ls\r"));
-        traffic.said(false, piece(STDOUT, b"ls\r\nPassword: "));
-        traffic.said(true, piece(STDIN, b"hunter2"));
-        let mut carol = traffic.watch(&about(), &CONFIG).unwrap();
-        tokio::time::advance(std::time::Duration::from_secs(2)).await;
-        traffic.tick();
-        traffic.end("over");
-        let part = all(&mut bob);
-        assert_eq!((part.header.width, part.header.height), (100, 30));
-        let shown: Vec<_> = part
-            .events
-            .iter()
-            .map(|event| (event.1, event.2.as_str()))
-            .collect();
-        let hidden = "\u{2039}7 characters not shown\u{203a}";
-        assert_eq!(
-            shown,
-            [
-                (Code::Input, "ls\r"),
-                (Code::Output, "ls\r\nPassword: "),
-                (Code::Input, hidden),
-                (Code::Mark, "oz: over"),
-            ]
-        );
-        assert_eq!(bob.lines.try_recv(), Err(TryRecvError::Closed));
-        assert_eq!(all(&mut carol).events.len(), 2);
-        assert!(traffic.watch(&about(), &CONFIG).is_none());
-    }
-
-    #[tokio::test]
-    async fn view_of_a_session_without_a_terminal_has_what_its_recording_leaves_out() {
-        let traffic = Traffic::default();
-        let about = About {
-            tty: false,
-            ..about()
-        };
-        let config = RecordingConfig {
-            non_interactive: Some(NonInteractive::Digest),
-            ..CONFIG
-        };
-        let mut view = traffic.watch(&about, &config).unwrap();
-        let pieces = [vec![b'x'; 64 << 10], b"rm -rf /data".to_vec()];
-        // The data is larger than a digest keeps, and the viewer reads during it.
-        let mut seen = 0;
-        for bytes in pieces.iter().cycle().take(50) {
-            traffic.said(false, piece(STDOUT, bytes));
-            seen += all(&mut view)
-                .events
-                .iter()
-                .map(|event| event.2.len())
-                .sum::<usize>();
-        }
-        let said: usize = pieces.iter().map(Vec::len).sum::<usize>() * 25;
-        assert_eq!(seen, said);
-    }
-
-    #[tokio::test]
-    async fn slow_viewer_misses_lines_beyond_buffer() {
-        let traffic = Traffic::default();
-        let mut slow = traffic.watch(&about(), &CONFIG).unwrap();
-        for _ in 0..1_000 {
-            traffic.said(false, piece(STDOUT, &[b'x'; 1_000]));
-        }
-        let missed = 1_000 - MAX_WAITING as u64;
-        assert_eq!(slow.lines.try_recv(), Err(TryRecvError::Lagged(missed)));
-        assert!(slow.lines.try_recv().is_ok());
-        traffic.left();
-        assert!(!traffic.watched.load(Ordering::Relaxed));
-    }
-
-    #[tokio::test]
-    async fn words_are_said_in_their_order() {
-        let traffic = Traffic::default();
-        traffic.tell("one".to_owned());
-        traffic.tell("two".to_owned());
-        let said = [traffic.word().await, traffic.word().await];
-        let line = |text: &str| Word::Line(text.to_owned());
-        assert_eq!(said, [line("one"), line("two")]);
-    }
-
-    #[tokio::test]
-    async fn session_that_must_be_watched_waits_for_who_watches() {
-        let traffic = Traffic::moderated();
-        let mut view = traffic.watch(&about(), &CONFIG).unwrap();
-        let mut passed = 0;
-        while traffic.flows().now_or_never().is_some() {
-            traffic.said(false, piece(STDOUT, b"x"));
-            passed += 1;
-        }
-        assert_eq!(passed, MAX_UNSEEN);
-        // The session continues as soon as the viewer takes a piece, and the viewer misses nothing.
-        let flows = traffic.flows();
-        let takes = async {
-            let line = view.lines.recv().await;
-            traffic.taken();
-            line
-        };
-        let ((), line) = tokio::join!(flows, takes);
-        assert!(line.is_ok());
-        while view.lines.try_recv().is_ok() {
-            passed -= 1;
-        }
-        assert_eq!(passed, 1);
-        // The session does not wait for a viewer who has left.
-        for _ in 0..MAX_UNSEEN {
-            traffic.said(false, piece(STDOUT, b"x"));
-        }
-        drop(view);
-        traffic.left();
-        traffic.flows().await;
-    }
-}
+mod tests;

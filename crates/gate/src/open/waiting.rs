@@ -1,6 +1,7 @@
 //! Sessions that wait for moderators. The client of such a session is answered at once, with the sub-protocol that the
 //! API server is then asked for: it learns for whom the session waits, and a client that is gone is noticed.
 
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +19,15 @@ use oz_gating::upgrade::Upgrade;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
+use super::Opener;
+use super::request::Requested;
 use crate::answer::Refused;
+use crate::close::End;
 use crate::handshake::switching;
-use crate::opening::{OpeningSession, WaitingSession};
 use crate::recordings::Plan;
-use crate::relay::Carried;
-use crate::router::{Door, Requested, Session, UPGRADE_TIMEOUT, how_it_ended};
-use crate::side::Side;
+use crate::relay::{Carried, Side, UPGRADE_TIMEOUT, carry};
+use crate::session::{Registered, Session};
 use crate::socket::{Client, Spoken, Words};
-use crate::tape::Writer;
 
 /// The time after which a client learns for whom its session waits. A moderator who already waits for the session may
 /// join before.
@@ -36,30 +37,22 @@ const MAX_ANSWER: usize = 64 << 10;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The request for a session that waits.
-pub(crate) struct Wait {
-    pub(crate) plan: Plan,
-    pub(crate) path: Path,
-    pub(crate) parts: Parts,
+pub(super) struct Wait {
+    pub(super) plan: Plan,
+    pub(super) path: Path,
+    pub(super) parts: Parts,
 }
 
-/// A session that the API server opened after its wait.
-struct Opened {
-    session: Session,
-    upstream: OnUpgrade,
-    writer: Option<Writer>,
-    unrecorded: Option<String>,
-}
-
-impl Door {
+impl Opener {
     /// Answers the client of a session that requires moderators. A task opens the session once enough of them watch.
-    pub(crate) fn wait(
+    pub(super) fn wait(
         self: &Arc<Self>,
         session: Session,
         wait: Wait,
         (asked, client): (Upgrade, OnUpgrade),
     ) -> Result<Response<Body>, Refused> {
         let preferred = asked.preferred().and_then(|(alone, agreed)| {
-            let spoken = Spoken::new(&agreed, &wait.path.options, session.way)?;
+            let spoken = Spoken::new(&agreed, &wait.path.options, session.data.way)?;
             Some((alone, agreed, spoken, spoken.words?))
         });
         let Some((alone, agreed, spoken, words)) = preferred else {
@@ -68,48 +61,42 @@ impl Door {
             return Err(Refused::new(StatusCode::FORBIDDEN, "NotModerated", message));
         };
         let response = switching(&asked, &agreed)?;
-        tokio::spawn(Arc::clone(self).waits(session, wait, (client, alone), (spoken, words)));
+        let opener = Arc::clone(self);
+        tokio::spawn(opener.inform(session, wait, (client, alone), (spoken, words)));
         Ok(response)
     }
 
     /// Keeps the client informed until its session is open, and carries the session from then on.
-    async fn waits(
+    async fn inform(
         self: Arc<Self>,
-        session: Session,
+        mut session: Session,
         wait: Wait,
         (client, asked): (OnUpgrade, Upgrade),
         (spoken, words): (Spoken, Words),
     ) {
-        let upgraded = {
-            let waiting = WaitingSession::new(&self, &session);
-            let upgraded = timeout(UPGRADE_TIMEOUT, client).await;
-            let Ok(Ok(upgraded)) = upgraded else { return };
-            waiting.ends();
-            TokioIo::new(upgraded)
+        session.waits();
+        let Ok(Ok(upgraded)) = timeout(UPGRADE_TIMEOUT, client).await else {
+            return;
         };
-        let mut client = Client::new(upgraded, self.sessions.message_room()).await;
-        let live = Arc::clone(&session.live);
+        let room = session.data.slot.message_room();
+        let mut client = Client::new(TokioIo::new(upgraded), room).await;
+        let live = Arc::clone(&session.data.live);
         let opened = {
-            let opens = pin!(self.opens(session, &wait, &asked));
+            let opens = pin!(self.open_moderated(session, &wait, &asked));
             tokio::select! {
                 opened = opens => opened.map_err(Some),
-                // What opens is dropped, and records that the session was not opened.
+                // The session is dropped, and records that it was not opened.
                 why = client.waits(&live.traffic, words) => Err(why),
             }
         };
         match opened {
-            Ok(opened) => {
-                self.is_unrecorded(&opened.session, opened.unrecorded);
+            Ok((session, upstream)) => {
                 let client = Side::Waited(Box::new(client), spoken);
-                let sides = (client, opened.upstream);
-                self.carry(opened.session, sides, opened.writer).await;
+                carry(session, client, upstream).await;
             }
             Err(Some(why)) => {
-                tracing::info!(
-                    user = live.user.user,
-                    reason = why.reason,
-                    "refused after a wait"
-                );
+                let user = &live.data.user.user;
+                tracing::info!(user, reason = why.reason, "refused after a wait");
                 client.leave(&why, spoken).await;
             }
             Err(None) => {}
@@ -117,76 +104,51 @@ impl Door {
     }
 
     /// Opens a session as soon as enough moderators watch.
-    async fn opens(
-        self: &Arc<Self>,
-        session: Session,
+    async fn open_moderated(
+        &self,
+        mut session: Session,
         wait: &Wait,
         asked: &Upgrade,
-    ) -> Result<Opened, Refusal> {
-        self.moderators(&session).await?;
+    ) -> Result<(Session, OnUpgrade), Refusal> {
+        if let Err(why) = wait_for_moderators(&session.data).await {
+            session.end(&End::Terminated(why.clone()), Carried::default());
+            return Err(why);
+        }
         let Wait { plan, path, parts } = wait;
-        let waiting = WaitingSession::new(self, &session);
-        let ready = async {
-            let (target, entered) = self.enters(&session.grant, path).await?;
-            let ticket = self.ticket(&session.grant, &session.user, entered.as_deref())?;
-            // Before the API server is asked: a command that must be recorded does not run where it cannot be.
-            let (writer, unrecorded) = self.record(&session, plan, &path.options).await?;
-            Ok::<_, Refused>((target, ticket, writer, unrecorded))
-        };
-        let (target, ticket, writer, unrecorded) = match ready.await {
-            Ok(ready) => ready,
+        let prepared = match self.prepare(&session.data, plan, path).await {
+            Ok(prepared) => prepared,
             Err(refused) => {
-                waiting.fails(&refused.message);
+                session.refused(&refused);
                 return Err(refused.into());
             }
         };
-        waiting.ends();
-        let opening = OpeningSession::new(self, session, writer);
-        let requested = self.request(opening, asked, (parts, &target, &ticket));
-        let (opening, upstream) = match requested.await? {
-            Requested::Open(opening, _, upstream) => (opening, upstream),
-            Requested::Answered(answered) => return Err(refusal_from(answered).await),
-        };
-        let Some((session, writer)) = opening.opened() else {
-            return Err(Refusal::new(
-                "ApiServer",
-                "the session was not opened; try again",
-            ));
-        };
-        Ok(Opened {
-            session,
-            upstream,
-            writer,
-            unrecorded,
-        })
+        match self.request(session, prepared, parts, asked).await? {
+            Requested::Open(session, _, upstream) => Ok((session, upstream)),
+            Requested::Answered(answered) => Err(refusal_from(answered).await),
+        }
     }
+}
 
-    /// Waits until enough moderators watch a session.
-    async fn moderators(&self, session: &Session) -> Result<(), Refusal> {
-        let Some(moderation) = &session.live.moderation else {
-            return Ok(());
-        };
-        let waiting = WaitingSession::new(self, session);
-        let notice = async {
-            sleep(NOTICE_AFTER).await;
-            let (namespace, request) = (&session.key.namespace, &session.key.request);
-            let notice = moderation::waits(&moderation.config, namespace, request);
-            session.live.traffic.tell(notice);
-            std::future::pending().await
-        };
-        let opened = tokio::select! {
-            opened = moderation.opens() => opened,
-            why = self.end_of(session, false) => Err(why),
-            never = notice => never,
-        };
-        waiting.ends();
-        session.idle.used();
-        opened.inspect_err(|why| {
-            let carried = Carried::default();
-            session.live.traffic.end(&how_it_ended(Some(why), carried));
-            self.note_end(session, Some(why), carried);
-        })
-    }
+/// Waits until enough moderators watch a session. After a moment, the client learns for whom it waits.
+async fn wait_for_moderators(session: &Registered) -> Result<(), Refusal> {
+    let live = &session.live;
+    let Some(moderation) = &live.data.moderation else {
+        return Ok(());
+    };
+    let notice = async {
+        sleep(NOTICE_AFTER).await;
+        let key = session.key();
+        let notice = moderation::waits(&moderation.config, &key.namespace, &key.request);
+        live.traffic.tell(notice);
+        pending().await
+    };
+    let opened = tokio::select! {
+        opened = moderation.opens() => opened,
+        why = session.must_end(false) => Err(why),
+        never = notice => never,
+    };
+    live.data.idle.used();
+    opened
 }
 
 /// Returns the response of the API server as the reason why a session is not opened.

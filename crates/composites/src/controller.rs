@@ -45,6 +45,9 @@ const NEXT: SignedDuration = SignedDuration::from_millis(1);
 /// Delay of the pass that follows a call of the function with children that expired.
 const ONCE_MORE: SignedDuration = SignedDuration::from_secs(1);
 
+/// The answers whether the API server stores children otherwise than they are applied; `None` before they were asked for.
+type Stored<'a> = Option<&'a [(Doubt, bool)]>;
+
 /// The controller of one composite.
 #[derive(Clone)]
 pub struct Composite {
@@ -606,7 +609,7 @@ impl Composite {
         parent: &Parent<'_>,
         claimed: &Claimed,
         selector: &Selector,
-        (called, rights, stored): (&Called, &[(Want, Found)], Option<&[(Doubt, bool)]>),
+        (called, rights, stored): (&Called, &[(Want, Found)], Stored<'_>),
         bounds: Bounds,
     ) -> Result<Plan, Otherwise> {
         let answer = &called.answer;

@@ -100,11 +100,7 @@ fn normalized(path: &Path) -> Option<PathBuf> {
     for part in path.components() {
         match part {
             Component::Normal(name) => parts.push(name),
-            Component::ParentDir => {
-                if !parts.pop() {
-                    return None;
-                }
-            }
+            Component::ParentDir if !parts.pop() => return None,
             _ => {}
         }
     }

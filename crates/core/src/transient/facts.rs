@@ -6,6 +6,7 @@ use oz_api::{AccessRequestApproval, ApprovalStatus, Requester, RoleReference};
 
 use super::grant::Grant;
 use super::waiting::WaitingWindow;
+use crate::access::approval;
 use crate::access::fact::Fact;
 use crate::access::lock::Locks;
 use crate::controller::Failure;
@@ -82,6 +83,17 @@ pub struct Assessment {
     pub(super) waits_until: Timestamp,
     /// The instant at which a lock on an approver ends and the approval counts again, if there is such a lock.
     pub(super) unlocked_at: Option<Timestamp>,
+}
+
+impl Assessment {
+    /// Returns the approvals in the status after a plan, of which `failure` is the reason why it was not completed.
+    pub(super) fn shown(
+        &self,
+        failure: Option<&Failure>,
+        said: Option<&ApprovalStatus>,
+    ) -> Option<ApprovalStatus> {
+        approval::shown(self.state.waits(), self.approval.as_ref(), failure, said)
+    }
 }
 
 /// The next question of an assessment, and the instant after which its answer has no effect.

@@ -8,7 +8,6 @@ use super::facts::{Assessment, Opens, State};
 use super::grant::Grant;
 use super::kind::{Kind, StoredBinding, Transient};
 use super::policy::ROLE_TOO_POWERFUL;
-use crate::access::approval;
 use crate::controller::{Failure, FailureClass, Outcome};
 
 /// The binding exists, and its window is open.
@@ -53,12 +52,7 @@ impl<K: Kind> Transient<K> {
         };
         let user = || Some(binding.requester(&self.keys).ok()?.user);
         let mut status = BindingStatus {
-            approval: approval::shown(
-                state.waits(),
-                assessment.approval.as_ref(),
-                failure,
-                current.approval.as_ref(),
-            ),
+            approval: assessment.shown(failure, current.approval.as_ref()),
             requester: current.requester.clone().or_else(user),
             next_transition_time: None,
             ..current

@@ -2,6 +2,7 @@
 #![allow(
     clippy::panic,
     clippy::unwrap_used,
+    clippy::unwrap_in_result,
     reason = "helpers of tests: a failed one should stop where it failed"
 )]
 

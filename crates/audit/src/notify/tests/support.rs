@@ -177,8 +177,11 @@ pub(super) fn entry(action: Action, reason: &str) -> Entry {
     }
 }
 
+/// A name, the expected status code, and the change of an accepted request.
+type Case = (&'static str, u16, fn(&mut Got));
+
 /// Checks that the server refuses a request that differs from an accepted one.
-pub(super) fn refuses(judge: fn(&Got) -> Answer, fine: &Got, cases: &[(&str, u16, fn(&mut Got))]) {
+pub(super) fn refuses(judge: fn(&Got) -> Answer, fine: &Got, cases: &[Case]) {
     judge(fine).unwrap();
     for (what, code, change) in cases {
         let mut changed = fine.clone();

@@ -73,9 +73,12 @@ fn approved<K: InMemory>(world: &World<K>) -> String {
     })
 }
 
+/// A name, and a change that sets or removes the obstacle.
+type Obstacle = (&'static str, fn(&mut World<TransientRoleBinding>, bool));
+
 #[test]
 fn approvers_are_asked_after_a_pass_that_could_not_ask_them() {
-    let obstacles: [(&str, fn(&mut World<TransientRoleBinding>, bool)); 2] = [
+    let obstacles: [Obstacle; 2] = [
         ("lock unreadable", |world, holds| {
             world.locks.unreadable = usize::from(holds);
         }),

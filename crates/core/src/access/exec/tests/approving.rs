@@ -183,9 +183,12 @@ fn pending_request_is_recorded_once_and_again_after_change() {
     assert_eq!(world.records[2].details["notify"], "false");
 }
 
+/// A name, and a change that sets or removes the obstacle.
+type Obstacle = (&'static str, fn(&mut World, bool));
+
 #[test]
 fn approvers_are_asked_after_a_pass_that_could_not_ask_them() {
-    let obstacles: [(&str, fn(&mut World, bool)); 2] = [
+    let obstacles: [Obstacle; 2] = [
         ("lock unreadable", |world, holds| {
             world.locks.unreadable = usize::from(holds);
         }),

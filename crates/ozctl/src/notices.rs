@@ -12,7 +12,7 @@ const ENOUGH: usize = 4096;
 
 /// Reads a stream until its end. Prints the lines of oz, and returns the rest.
 pub(crate) async fn read(context: &Context, stream: Option<impl AsyncRead + Unpin>) -> String {
-    let mut lines = Lines::default();
+    let mut lines = NoticeLines::default();
     if let Some(mut stream) = stream {
         let mut buffer = vec![0; 1024];
         while let Ok(count) = stream.read(&mut buffer).await {
@@ -29,14 +29,14 @@ pub(crate) async fn read(context: &Context, stream: Option<impl AsyncRead + Unpi
 
 /// The lines of a stream that were read so far.
 #[derive(Debug, Default)]
-struct Lines {
+struct NoticeLines {
     /// The text without the lines of oz.
     said: Vec<u8>,
     /// The line that is not complete yet.
     begun: Vec<u8>,
 }
 
-impl Lines {
+impl NoticeLines {
     /// Adds bytes, and returns the lines of oz that they complete.
     fn add(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut notices = Vec::new();
@@ -88,7 +88,7 @@ mod tests {
             (vec!["tar: oz: Not found\n"], vec![], "tar: oz: Not found"),
             (vec!["oz: not complete"], vec![], "oz: not complete"),
         ] {
-            let mut lines = Lines::default();
+            let mut lines = NoticeLines::default();
             let found: Vec<_> = pieces
                 .iter()
                 .flat_map(|piece| lines.add(piece.as_bytes()))
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn endless_line_takes_bounded_memory() {
-        let mut lines = Lines::default();
+        let mut lines = NoticeLines::default();
         for _ in 0..100 {
             assert!(lines.add(&[b'x'; ENOUGH]).is_empty());
         }

@@ -25,10 +25,9 @@ use super::kinds::kind;
 use super::parents::Parents;
 use super::related::RelatedObjects;
 use super::reports::Reports;
+use super::stored::FIELD_MANAGER;
 use super::{Policies, Webhooks};
 
-/// The field manager of the fields that composites write.
-pub(super) const FIELD_MANAGER: &str = "oz/composite";
 /// The common label of their metrics: users choose the names of composites.
 const METRIC_LABEL: &str = "composite";
 

@@ -13,7 +13,8 @@ use oz_engine::Cx;
 use oz_runtime::within;
 use parking_lot::Mutex;
 
-use super::runs::FIELD_MANAGER;
+/// The field manager of the fields that composites write.
+pub(super) const FIELD_MANAGER: &str = "oz/composite";
 
 /// The maximum number of results in memory.
 const MANY: usize = 10_000;

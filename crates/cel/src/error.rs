@@ -47,6 +47,12 @@ pub enum CelError {
     /// The evaluation failed, for a reason that may contain a secret.
     #[error("has no value for this record; the reason may contain a secret, and is not shown")]
     Hidden,
+    /// The brackets of the expression nest too deep.
+    #[error("brackets nest deeper than {most} levels")]
+    Nested {
+        /// Maximum depth.
+        most: usize,
+    },
     /// The expression of the body of a notification has too many operators.
     #[error("must not have more than {most} operators")]
     Operators {

@@ -63,7 +63,7 @@ pub enum HeaderKeysError {
         /// The name.
         name: String,
     },
-    /// The header has a field of its own.
+    /// The header has a separate field.
     #[error("{name} cannot be set here: set secret.authorization to the key with its value")]
     Authorization {
         /// The name.

@@ -1,4 +1,4 @@
-//! The policy of a namespace: the modules in its ConfigMaps, and the documents below `data` beside them.
+//! The policy of a namespace: the modules in its ConfigMaps, and the documents below `data`.
 
 use std::borrow::Borrow;
 

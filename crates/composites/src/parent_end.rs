@@ -43,7 +43,7 @@ impl Composite {
         if lasts { None } else { window.end(parent) }
     }
 
-    /// Returns the decision about a parent whose end has come.
+    /// Returns the decision about a parent at its end.
     pub(super) fn ends(
         &self,
         now: Timestamp,

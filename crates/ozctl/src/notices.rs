@@ -1,4 +1,4 @@
-//! Standard error of a command whose output ozctl does not show, such as `tar` of `ozctl cp`. The lines of oz in it are
+//! Standard error of a command without shown output, such as `tar` of `ozctl cp`. The lines of oz in it are
 //! printed at once: a session may wait for a moderator.
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};

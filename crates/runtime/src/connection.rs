@@ -1,4 +1,4 @@
-//! Connections to an API server, in place of kube's own, for two reasons. kube leaves Nagle's algorithm on: data written
+//! Connections to an API server instead of kube's connections, for two reasons. kube leaves Nagle's algorithm on: data written
 //! right after the handshake waits for the acknowledgement of the other side, which Linux delays by 40 ms. A session
 //! opens its own connection, and so does each of many simultaneous requests. And kube rejects a server with a certificate
 //! that is itself a root of the kubeconfig.

@@ -42,7 +42,7 @@ pub struct ClusterOptions {
     pub directory: Option<PathBuf>,
     /// Additional flags for kube-apiserver after the testkit's own, each as `--name=value`.
     pub api_server_flags: Vec<String>,
-    /// The minor version that kube-apiserver emulates, such as 32, instead of its own.
+    /// The minor version that kube-apiserver emulates, such as 32; by default its real version.
     pub emulated_minor: Option<u32>,
     /// The kind of node that pods run on.
     pub node: Node,

@@ -1,4 +1,4 @@
-//! The features of an API server that depend on its version, for tests whose result depends on them. See
+//! The features of an API server that depend on its version, for tests that depend on them. See
 //! docs/reference/kubernetes.md.
 
 use anyhow::Result;

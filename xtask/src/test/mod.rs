@@ -37,7 +37,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// Which tests.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Only tests whose name contains this; may be given several times, for tests whose name contains one of them.
+    /// Only tests with this text in the name; given several times, tests with one of the texts.
     #[arg(long = "filter", value_name = "TEXT")]
     filters: Vec<String>,
     /// Only this test binary, such as `access`; may be given several times.

@@ -1,5 +1,5 @@
 //! Sessions that wait for moderators. The client of such a session is answered at once, with the sub-protocol that the
-//! API server is then asked for: it learns for whom the session waits, and a client that is gone is noticed.
+//! API server is then asked for: it receives a notice with the missing moderators, and a lost client is detected.
 
 use std::future::pending;
 use std::pin::pin;
@@ -129,7 +129,7 @@ impl Opener {
     }
 }
 
-/// Waits until enough moderators watch a session. After a moment, the client learns for whom it waits.
+/// Waits until enough moderators watch a session. After a moment, the client receives a notice.
 async fn wait_for_moderators(session: &Registered) -> Result<(), Refusal> {
     let live = &session.live;
     let Some(moderation) = &live.data.moderation else {

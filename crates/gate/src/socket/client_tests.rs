@@ -1,4 +1,4 @@
-//! Clients that wait for their session: what they receive, what is kept of them, and when they are gone.
+//! Clients that wait for their session: the received notices, the kept input, and the detection of lost clients.
 
 use futures::future::join;
 use oz_gating::messages::{RESIZE, STDERR, STDOUT, notice};

@@ -1,4 +1,4 @@
-//! The recording of a session: what is kept, what waits, and what fails.
+//! The recording of a session: kept data, waiting data, and failures.
 
 use futures::FutureExt as _;
 use jiff::Timestamp;

@@ -27,7 +27,7 @@ pub(crate) struct Policies {
     others: Mutex<HashMap<Text, Result<Policy, Failure>>>,
 }
 
-/// A policy of one module, and the documents beside it.
+/// A policy of one module, and its documents.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Text {
     /// The location, for messages.

@@ -23,7 +23,7 @@ fn open() -> Stub {
     })
 }
 
-/// Returns a kubeconfig for the server, with a user whose token is in a file.
+/// Returns a kubeconfig for the server, with a user with a token in a file.
 fn complete(stub: &Stub) -> Value {
     let token = stub.directory.path().join("token");
     std::fs::write(&token, "alices").unwrap();

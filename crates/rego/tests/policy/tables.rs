@@ -1,4 +1,4 @@
-//! Tables with the answers of OPA 1.22.4, for functions of which OPA has few cases of its own.
+//! Tables with the answers of OPA 1.22.4, for functions with few cases of OPA.
 
 use jiff::Timestamp;
 use oz_rego::Policy;

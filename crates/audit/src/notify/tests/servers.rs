@@ -1,4 +1,4 @@
-//! The servers of the recipes: what they refuse, by their published references.
+//! The servers of the recipes, with the refusals of their published references.
 
 use axum::http::HeaderMap;
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub(super) type Answer = Result<u16, (u16, String)>;
 pub(super) const ROUTING_KEY: &str = "0123456789abcdef0123456789abcdef";
 /// The header that authenticates a user of Jira.
 pub(super) const JIRA: &str = "Basic b3pAZXhhbXBsZS5jb206dG9rZW4=";
-/// The path and query of each webhook whose URL is a secret.
+/// The path and query of each webhook with a secret URL.
 pub(super) const TEAMS: &str = "/workflows/a1/triggers/manual/paths/invoke?api-version=1&sig=s1";
 pub(super) const GOOGLE_CHAT: &str = "/v1/spaces/AAAA/messages?key=k1&token=t1";
 pub(super) const MATTERMOST: &str = "/hooks/abcdefghijklmnopqrstuvwxyz";

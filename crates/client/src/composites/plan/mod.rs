@@ -32,7 +32,7 @@ use crate::failure::{Failure, Result};
 pub struct Wanted {
     /// The manifests of composites and policies.
     pub manifests: Manifests,
-    /// The parents and children, in place of those of a cluster.
+    /// The parents and children, instead of those of a cluster.
     pub objects: Option<Objects>,
     /// The namespaces of Rego policies of the operator.
     pub namespaces: Vec<String>,

@@ -1,4 +1,4 @@
-//! Compiles a schema, and finds what is wrong in it.
+//! Compiles a schema, and finds its errors.
 
 use std::collections::BTreeMap;
 

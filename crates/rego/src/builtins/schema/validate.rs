@@ -48,7 +48,7 @@ impl<'s> Validator<'s> {
         Ok(())
     }
 
-    /// Compares a value, with an outcome of its own.
+    /// Compares a value, with a separate outcome.
     pub(super) fn separate(
         &mut self,
         id: Id,

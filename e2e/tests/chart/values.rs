@@ -94,7 +94,10 @@ fn invalid_or_misspelt_chart_value_is_refused() -> Result<()> {
         ("tickets.checks.jira.failurePolicy=Maybe", "failurePolicy"),
         ("tickets.checks.jira.interval=often", "interval"),
         ("outbound.proxy=socks5://proxy:1080", "outbound/proxy"),
-        ("outbound.proxy=http://oz:secret@proxy:3128", "outbound/proxy"),
+        (
+            "outbound.proxy=http://oz:secret@proxy:3128",
+            "outbound/proxy",
+        ),
         ("outbound.noProxy={a.test b.test}", "noProxy/0"),
         ("audit.http.secret.headers.Host=key", "headers"),
         ("audit.http.secret.headers.content-type=key", "headers"),

@@ -25,8 +25,8 @@ use crate::lifecycle::window::after;
 pub use super::person::{is_listed, is_same_person};
 pub use candidate::Candidate;
 pub use decide::{Missing, Verdict, decide};
-pub use stage::{Approvals, DENIED, WAITING, confirmed, fact, request_of, shown};
 pub(crate) use stage::settled;
+pub use stage::{Approvals, DENIED, WAITING, confirmed, fact, request_of, shown};
 pub(super) use stage::{evaluate, requested};
 
 /// The question that approvers decide.

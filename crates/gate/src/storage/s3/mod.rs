@@ -80,7 +80,10 @@ impl S3 {
         let bucket = bucket.context("the URL of the bucket")?;
         let host = bucket.base_url().host_str();
         let host = host.context("the URL of the bucket has no host")?;
-        let endpoint = endpoint(Allowed::any_address_of(host, &options.connection.proxies), options);
+        let endpoint = endpoint(
+            Allowed::any_address_of(host, &options.connection.proxies),
+            options,
+        );
         let credentials = source(options)?;
         let retention = options
             .retention
@@ -320,7 +323,10 @@ fn source(options: &S3Options) -> anyhow::Result<Source> {
             let url: Uri = text
                 .parse()
                 .context("gate.recordings.webIdentity.endpoint is not a URL")?;
-            let allowed = Allowed::any_address_of(url.host().unwrap_or_default(), &options.connection.proxies);
+            let allowed = Allowed::any_address_of(
+                url.host().unwrap_or_default(),
+                &options.connection.proxies,
+            );
             if let Err(why) = allowed.check_url(&url) {
                 bail!("gate.recordings.webIdentity.endpoint: {why}");
             }

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use xtask::screen::Screen;
+
+use crate::digest::digest;
 
 /// The released platforms: operating system and processor, as Go and krew name them.
 pub(crate) const PLATFORMS: [(&str, &str); 4] = [
@@ -61,12 +62,6 @@ pub(crate) fn manifest_of(archives: &Path, url: &str, homepage: &str) -> Result<
 
 fn archive(os: &str, arch: &str) -> String {
     format!("kubectl-oz-{os}-{arch}.tar.gz")
-}
-
-fn digest(path: &Path) -> Result<String> {
-    let bytes =
-        std::fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
-    Ok(oz_api::encode::hex(&Sha256::digest(bytes)))
 }
 
 fn manifest(url: &str, homepage: &str, archives: &[(&str, &str, String)]) -> Value {

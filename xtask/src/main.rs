@@ -2,6 +2,7 @@
 
 mod cluster;
 mod dependencies;
+mod digest;
 mod generate;
 mod git;
 mod image;

@@ -1,5 +1,5 @@
-//! The body of a notification: an expression over an audit record whose value is a map, which is written as JSON. A
-//! value of a user in it is a value of the JSON, whatever it contains; the functions `codeSpan` and `escapeHtml` write
+//! The body of a notification: an expression over an audit record that returns a map, which is written as JSON. A
+//! value of a user in it is always a value of the JSON; the functions `codeSpan` and `escapeHtml` write
 //! it into a text with a markup.
 
 use std::sync::Arc;

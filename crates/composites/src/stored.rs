@@ -3,7 +3,7 @@
 //! application shows whether it would change the child.
 
 use kube::core::DynamicObject;
-use oz_core::controller::{Child, Live, has_content};
+use oz_core::controller::{Child, Live, contains_unless, has_content};
 use serde_json::Value;
 
 use super::desired::APPLIED;
@@ -47,7 +47,7 @@ impl Doubt {
         let mut desired = self.child.object.data.as_object().into_iter().flatten();
         desired.all(|(field, desired)| {
             let live = self.live.object.data.get(field);
-            field == "status" || has(live.unwrap_or(&Value::Null), desired)
+            field == "status" || contains_unless(live.unwrap_or(&Value::Null), desired, is_empty)
         })
     }
 }
@@ -58,22 +58,7 @@ fn content(data: &Value) -> Vec<(&String, &Value)> {
     fields.filter(|(field, _)| *field != "status").collect()
 }
 
-/// Checks whether `live` has every field of `desired` that is not empty, with that value.
-fn has(live: &Value, desired: &Value) -> bool {
-    match (live, desired) {
-        (Value::Object(live), Value::Object(desired)) => desired
-            .iter()
-            .all(|(name, desired)| has(live.get(name).unwrap_or(&Value::Null), desired)),
-        (Value::Array(live), Value::Array(desired)) => {
-            let mut pairs = live.iter().zip(desired);
-            live.len() == desired.len() && pairs.all(|(live, desired)| has(live, desired))
-        }
-        (Value::Null, desired) => is_empty(desired),
-        (_, Value::Null) => true,
-        (live, desired) => live == desired,
-    }
-}
-
+/// Checks whether a value is empty in a form that the API server may drop.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -127,17 +127,8 @@ pub(crate) fn discovered(headers: &HeaderMap, found: &Value) -> Result<Response<
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
-
-    fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in all {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        headers
-    }
+    use crate::route::testing::headers;
 
     #[test]
     fn description_in_openapi_is_not_found_for_the_group_alone() {

@@ -198,3 +198,17 @@ fn discovers(headers: &HeaderMap) -> bool {
             .is_ok_and(|text| text.contains("as=APIGroupDiscoveryList"))
     })
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{HeaderMap, HeaderValue};
+
+    /// Returns headers with these names and values.
+    pub(crate) fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in all {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+}

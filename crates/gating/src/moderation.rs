@@ -102,7 +102,7 @@ pub fn waits(config: &ModerationConfig, namespace: &str, request: &str) -> Strin
     )
 }
 
-/// Returns the denial of a session whose user stopped the wait for viewers.
+/// Returns the denial after the user stopped the wait for viewers.
 #[must_use]
 pub fn stopped() -> Refusal {
     Refusal::new(

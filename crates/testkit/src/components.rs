@@ -18,7 +18,7 @@ use crate::tools::Tools;
 const SERVICE_RANGE: &str = "10.0.0.0/16";
 const SERVICE_ADDRESS: &str = "10.0.0.1";
 const LOOPBACK: &str = "127.0.0.1";
-/// The first minor version whose API server passes the UID of a user on.
+/// The first minor version with an API server that forwards the UID of a user.
 pub(crate) const FORWARDS_UIDS: u32 = 33;
 /// The name in the certificate with which the API server passes requests on.
 const FRONT_PROXY: &str = "front-proxy-client";

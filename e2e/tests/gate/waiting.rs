@@ -74,7 +74,7 @@ impl Granted {
 struct Waiting(Child);
 
 impl Waiting {
-    /// Starts a client, and waits until its standard error says for whom the session waits.
+    /// Starts a client, and waits for the notice on its standard error.
     async fn start(mut command: Command) -> Result<Self> {
         let started = tokio::task::spawn_blocking(move || {
             let mut child = command

@@ -22,6 +22,7 @@ use xtask::programs;
 use xtask::screen::Screen;
 
 use crate::dependencies::Dependencies;
+use crate::digest::digest;
 use crate::image::{self, Index, Profile, Request, write_into};
 use crate::tarball::{self, Members};
 use crate::{git, krew, notices};
@@ -292,7 +293,7 @@ fn downloads(directory: &Path) -> Result<Vec<Download>> {
         let platform = Platform { os, arch };
         let path: PathBuf = directory.join(platform.archive("ozctl"));
         if path.exists() {
-            let sha256 = sums::digest(&path)?;
+            let sha256 = digest(&path)?;
             downloads.push(Download { platform, sha256 });
         }
     }

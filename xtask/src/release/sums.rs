@@ -5,16 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use sha2::{Digest as _, Sha256};
+
+use crate::digest::digest;
 
 /// The name of the file.
 pub(crate) const FILE: &str = "SHA256SUMS";
-
-/// Returns the digest of a file.
-pub(crate) fn digest(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
-    Ok(oz_api::encode::hex(&Sha256::digest(bytes)))
-}
 
 /// Returns the names of the files in a directory, without that of the sums.
 ///

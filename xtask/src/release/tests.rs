@@ -124,7 +124,7 @@ fn manifests_refer_to_the_archives_by_their_digests() {
             let archive = platform.archive(program);
             let url = format!("{SOURCE}/releases/download/v{VERSION}/{archive}");
             assert!(manifest.contains(&url), "{url}: {manifest}");
-            let digest = sums::digest(&path.join(archive)).unwrap();
+            let digest = digest(&path.join(archive)).unwrap();
             assert!(manifest.contains(&digest), "{digest}: {manifest}");
         }
     }

@@ -22,6 +22,7 @@ use crate::gate::{self, GateAccount};
 use crate::kinds::{AccessRequest as _, AccessTemplate};
 use crate::lifecycle::window::Window;
 use crate::lifecycle::{self, End};
+use crate::tickets::Tickets;
 use crate::validate::{ValidatedRequest, ValidatedTemplate, Violation};
 
 /// A request without a grant.
@@ -156,7 +157,6 @@ impl<K: Kind> Proposal for AccessProposal<'_, K> {
             now: self.now,
             created: self.request.created(),
             locks: &self.known.locks,
-            tickets: &self.known.tickets,
             same_stamp: self.known.same_stamp.as_ref(),
             unreviewed: self.known.unreviewed.as_ref(),
         }
@@ -232,9 +232,10 @@ impl<K: Kind> Proposal for AccessProposal<'_, K> {
         emergency::has_room(requester, self.request.template, terms.most, unreviewed)
     }
 
-    fn ticket(&self, judgement: Option<&Judgement>) -> Option<Ticket> {
+    fn ticket(&self, judgement: Option<&Judgement>) -> Option<(Ticket, &Tickets)> {
         let template = self.template.as_ref().ok()?;
-        ticket::terms(self.request.ask, judgement, template.object)
+        let ticket = ticket::terms(self.request.ask, judgement, template.object)?;
+        Some((ticket, &self.known.tickets))
     }
 
     fn needs_approval(&self, judgement: Option<&Judgement>) -> bool {

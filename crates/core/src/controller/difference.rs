@@ -12,18 +12,21 @@ use serde_json::{Map, Value};
 /// an absent one, since the API server drops many of them.
 #[must_use]
 pub fn contains(live: &Value, desired: &Value) -> bool {
+    contains_unless(live, desired, is_empty)
+}
+
+/// Checks the same, with another rule for the values of `desired` that equal an absent one.
+#[must_use]
+pub fn contains_unless(live: &Value, desired: &Value, is_absent: fn(&Value) -> bool) -> bool {
+    let contains = |(live, desired)| contains_unless(live, desired, is_absent);
     match (live, desired) {
         (Value::Object(live), Value::Object(desired)) => desired
             .iter()
-            .all(|(name, desired)| contains(live.get(name).unwrap_or(&Value::Null), desired)),
+            .all(|(name, desired)| contains((live.get(name).unwrap_or(&Value::Null), desired))),
         (Value::Array(live), Value::Array(desired)) => {
-            live.len() == desired.len()
-                && live
-                    .iter()
-                    .zip(desired)
-                    .all(|(live, desired)| contains(live, desired))
+            live.len() == desired.len() && live.iter().zip(desired).all(contains)
         }
-        (Value::Null, desired) => is_empty(desired),
+        (Value::Null, desired) => is_absent(desired),
         // The field is not desired.
         (_, Value::Null) => true,
         (live, desired) => live == desired,

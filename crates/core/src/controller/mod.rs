@@ -17,7 +17,7 @@ use kube::core::Selector;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use difference::{contains, has_content, has_metadata, merge_patch};
+pub use difference::{contains, contains_unless, has_content, has_metadata, merge_patch};
 pub use failure::{Failure, FailureClass};
 pub use objects::{Child, Key, Live, Reference};
 pub use plan::{Answers, Effect, Plan, Sought, Step, Which};

@@ -113,11 +113,12 @@ impl<K: Kind> Transient<K> {
         let config = policy::rules(stamp.judgement.as_ref())?;
         let own = &self.policy.own_namespace;
         let asked = binding.asked(own, &stamp.requester, &config)?;
-        let read = known.confirmed.as_ref().and_then(|read| read.as_ref().ok());
-        let objects = read.unwrap_or(&known.approvals);
-        let candidate = binding.candidate(own);
-        let answers = approval::answers(&self.keys, objects, &candidate, &known.locks, now);
-        Some(Approvals::evaluate(&asked, &answers, None, now))
+        Some(Approvals::evaluate(
+            (&binding.candidate(own), &asked),
+            (&known.approvals, known.confirmed.as_ref()),
+            (&self.keys, &known.locks),
+            now,
+        ))
     }
 }
 

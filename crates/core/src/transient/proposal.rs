@@ -20,7 +20,6 @@ use crate::access::rules::{Known, Passed, Proposal};
 use crate::access::stamp::{Stamp, StampError};
 use crate::controller::Failure;
 use crate::lifecycle::{self, End};
-use crate::tickets::Tickets;
 use crate::validate::Violation;
 
 /// The reason why a rule does not hold for a binding.
@@ -34,8 +33,6 @@ pub(super) struct BindingProposal<'a> {
     pub(super) policy: &'a Policy,
     pub(super) stamp: Result<Stamp, StampError>,
     pub(super) approvals: Option<Approvals>,
-    /// No binding names a change ticket.
-    tickets: Tickets,
 }
 
 impl<'a> BindingProposal<'a> {
@@ -57,7 +54,6 @@ impl<'a> BindingProposal<'a> {
             policy: &transient.policy,
             stamp,
             approvals,
-            tickets: Tickets::default(),
         }
     }
 
@@ -170,7 +166,6 @@ impl Proposal for BindingProposal<'_> {
             now: self.now,
             created: self.binding.created(),
             locks: &self.known.locks,
-            tickets: &self.tickets,
             same_stamp: self.known.same_stamp.as_ref(),
             unreviewed: None,
         }

@@ -27,7 +27,7 @@ pub(super) fn check(config: &ApprovalConfig, found: &mut Found) {
     check_at(FIELD, config, found);
 }
 
-/// Returns the violations of the approval rules in the field at `place` of a kind whose rules have no condition.
+/// Returns the violations of the approval rules in the field at `place` of a kind without conditions.
 #[must_use]
 pub fn unconditional_approval(place: &str, config: &ApprovalConfig) -> Vec<Violation> {
     let mut found = Found::default();

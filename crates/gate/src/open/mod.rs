@@ -165,17 +165,8 @@ fn bodiless(headers: &HeaderMap) -> Result<(), Refused> {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
-
-    fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in all {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        headers
-    }
+    use crate::route::testing::headers;
 
     #[test]
     fn request_with_body_is_refused_for_any_length_header() {

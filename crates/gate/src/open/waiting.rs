@@ -29,7 +29,7 @@ use crate::relay::{Carried, Side, UPGRADE_TIMEOUT, carry};
 use crate::session::{Registered, Session};
 use crate::socket::{Client, Spoken, Words};
 
-/// The time after which a client learns for whom its session waits. A moderator who already waits for the session may
+/// The time after which a client receives the notice that its session waits. A moderator who already waits for the session may
 /// join before.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 /// The limits of a response of the API server that is read for its message.

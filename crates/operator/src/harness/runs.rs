@@ -145,7 +145,7 @@ impl Observe<Runs> for HarnessRuns {
         let workspace = workspace_of(run);
         let workspace = workspace.and_then(|name| self.workspaces.get(namespace, &name));
         let workspace = workspace.filter(|workspace| is_for(workspace, run));
-        Facts {
+        let mut facts = Facts {
             ahead: workspace
                 .as_ref()
                 .map_or(0, |workspace| self.ahead(workspace, run)),
@@ -157,12 +157,15 @@ impl Observe<Runs> for HarnessRuns {
             has_policies: self.policies.is_ready(),
             workspace,
             locks: locks::locks(&self.locks),
-            approvals: self.answers(run),
             broker: self.broker().map(Arc::new),
             network_policies: self.network_policies.about(run),
             job_made: uid.is_some_and(|uid| self.made.has(uid)),
             ..Facts::default()
+        };
+        if facts.may_ask(run) {
+            facts.approvals = self.answers(run);
         }
+        facts
     }
 
     async fn answer(&self, cx: &Cx, run: &HarnessRun, question: Question, facts: &mut Facts) {

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use oz_api::harness::{BrokerPolicy, ClusterHarnessTemplate, HarnessTemplate, RunPhase, Workspace};
+use oz_api::harness::{
+    BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, RunPhase, Workspace,
+};
 use oz_api::{AccessRequestApproval, ApprovalConfig, ApprovalStatus, Requester};
 use oz_core::access::lock::Locks;
+use oz_core::access::policy;
 use oz_core::controller::Failure;
 use oz_core::lifecycle::Stop;
 use serde_json::Value;
@@ -73,6 +76,19 @@ pub enum Question {
     PodSecurity,
     /// The approvals and denials of the run, from the API server instead of the watch.
     Approvals,
+}
+
+impl Facts {
+    /// Checks whether approvals of the run may be relevant, as far as its templates and its stamp show without a key.
+    #[must_use]
+    pub fn may_ask(&self, run: &HarnessRun) -> bool {
+        let own = self.template.as_ref().map(|template| &template.spec);
+        let cluster = [&self.cluster_template, &self.base].into_iter().flatten();
+        let mut specs = own
+            .into_iter()
+            .chain(cluster.map(|template| &template.spec.0));
+        specs.any(|spec| spec.approval.is_some()) || policy::requires_approval(&run.metadata)
+    }
 }
 
 /// The state of a run.

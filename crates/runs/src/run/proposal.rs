@@ -15,7 +15,6 @@ use oz_core::access::stamp::{self, Stamp, StampError};
 use oz_core::controller::Failure;
 use oz_core::lifecycle;
 use oz_core::lifecycle::window::{after, has_come};
-use oz_core::tickets::Tickets;
 use oz_core::validate::Violation;
 
 use super::Runs;
@@ -42,8 +41,6 @@ pub(super) struct RunProposal<'a> {
     pub(super) template: Result<Template<'a>, Stop>,
     pub(super) policies: Matching<'a>,
     approvals: Option<Approvals>,
-    /// No run names a change ticket.
-    tickets: Tickets,
 }
 
 /// A template that exists, and what it gives to the run.
@@ -92,7 +89,6 @@ impl<'a> RunProposal<'a> {
                 facts.policies.iter().map(AsRef::as_ref),
                 &run.spec.template_ref.name,
             ),
-            tickets: Tickets::default(),
         }
     }
 }
@@ -131,10 +127,12 @@ fn approvals(
     let base = facts.base.as_ref().map(|base| &base.spec.0);
     let digest = template::digest(template.spec, base);
     let asked = ApprovalRequest::from_candidate(&candidate, submitter, &digest, config)?;
-    let read = facts.confirmed.as_ref().and_then(|read| read.as_ref().ok());
-    let objects = read.unwrap_or(&facts.approvals);
-    let answers = approval::answers(&runs.keys, objects, &candidate, &facts.locks, now);
-    Some(Approvals::evaluate(&asked, &answers, None, now))
+    Some(Approvals::evaluate(
+        (&candidate, &asked),
+        (&facts.approvals, facts.confirmed.as_ref()),
+        (&runs.keys, &facts.locks),
+        now,
+    ))
 }
 
 impl Proposal for RunProposal<'_> {
@@ -150,7 +148,6 @@ impl Proposal for RunProposal<'_> {
             now: self.now,
             created: self.run.identity.created,
             locks: &self.facts.locks,
-            tickets: &self.tickets,
             same_stamp: self.facts.same_stamp.as_ref(),
             unreviewed: None,
         }

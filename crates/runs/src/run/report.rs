@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use oz_api::conditions;
 use oz_api::harness::{HarnessRun, HarnessRunStatus, RunCredential, RunPhase};
+use oz_api::{EndReason, conditions};
 use oz_core::access::approval;
 use oz_core::access::status::Fact;
 use oz_core::controller::{Failure, Outcome, Transition};
@@ -44,9 +44,6 @@ const REVOKED: &str = "PolicyRevoked";
 
 /// Reason of [`POD_READY`]: an obstacle prevents the start of the pod.
 const NOT_STARTED: &str = "NotStarted";
-
-/// Reason of [`APPROVED`]: the approvals were not given in time.
-const TIMED_OUT: &str = "ApprovalTimedOut";
 
 /// Reasons of waiting that concern the template.
 const OF_TEMPLATE: [&str; 5] = [
@@ -198,7 +195,9 @@ pub(super) fn report(
         }
         State::Ended(end, at, decided) => match failure {
             None => {
-                if [approval::DENIED, TIMED_OUT].contains(&end.reason.as_str()) {
+                if [approval::DENIED, EndReason::ApprovalTimedOut.into()]
+                    .contains(&end.reason.as_str())
+                {
                     conditions.set(APPROVED, false, &end.reason, end.message.as_str());
                 }
                 let Some(seen) = seen() else {

@@ -2,10 +2,13 @@
 //! given and withdrawn. This module contains access requests; `bindings` contains transient
 //! bindings.
 
+use std::fmt::Debug;
+
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use k8s_openapi::NamespaceResourceScope;
 use kube::api::ListParams;
-use kube::{Api, Resource as _};
+use kube::{Api, Resource};
 use oz_admission::{Cx, Rejection, Review};
 use oz_api::{AccessRequestApproval as Answer, labels};
 use oz_core::access::approval::Candidate;
@@ -15,6 +18,7 @@ use oz_core::access::policy::{self, Judgement, Stricter};
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::StampError;
 use oz_core::kinds::{AccessRequest, Kind as _};
+use serde::de::DeserializeOwned;
 
 use crate::permission::within_permission_timeout;
 use crate::policy::{Asking, Judges};
@@ -37,6 +41,22 @@ impl Question<'_> {
         let name = &self.object.spec.access_request_ref.name;
         let message = format!("there is no {title} {name} here; it may have ended");
         forbidden("RequestMissing", "spec.accessRequestRef.name", &message)
+    }
+
+    /// Returns the object of a kind of namespaces with the name from the API server: a watch may lag behind.
+    pub(super) async fn find<K>(self) -> Result<Option<K>, Rejection>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let Question {
+            cx, review, object, ..
+        } = self;
+        let objects = Api::<K>::namespaced(cx.client.clone(), namespace(review)?);
+        let name = &object.spec.access_request_ref.name;
+        within_permission_timeout(&review.user, objects.get_opt(name)).await
     }
 
     /// Checks whether the user who withdraws an approval or denial is its author, and whether its
@@ -80,17 +100,6 @@ pub(crate) struct Requests<R: AccessRequest> {
 }
 
 impl<R: AccessRequest> Requests<R> {
-    /// Returns the request with the name from the API server: a watch may lag behind.
-    async fn find(&self, question: Question<'_>) -> Result<Option<R>, Rejection> {
-        let Question {
-            cx, review, object, ..
-        } = question;
-        let namespace = namespace(review)?;
-        let requests = Api::<R>::namespaced(cx.client.clone(), namespace);
-        let name = &object.spec.access_request_ref.name;
-        within_permission_timeout(&review.user, requests.get_opt(name)).await
-    }
-
     async fn allowed(&self, question: Question<'_>) -> Result<Judged, Rejection> {
         let Question {
             keys,
@@ -98,7 +107,7 @@ impl<R: AccessRequest> Requests<R> {
             review,
             object,
         } = question;
-        let (request, answers) = futures::try_join!(self.find(question), answers(question))?;
+        let (request, answers) = futures::try_join!(question.find::<R>(), answers(question))?;
         let Some(request) = request else {
             return Err(question.missing(R::title()));
         };
@@ -155,7 +164,7 @@ impl<R: AccessRequest> Requests<R> {
     }
 
     async fn withdrawn(&self, question: Question<'_>) -> Result<(), Rejection> {
-        let request = self.find(question).await?;
+        let request = question.find::<R>().await?;
         let request = request.as_ref().map(AccessRequest::stored).transpose();
         let request = request.map_err(unidentified)?;
         let candidate = request.map(|request| request.candidate());

@@ -3,7 +3,6 @@
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use kube::Api;
 use oz_admission::Rejection;
 use oz_api::harness::HarnessRun;
 use oz_core::access::approval::admission::{self, Found};
@@ -16,7 +15,6 @@ use oz_runs::stored::StoredObject;
 
 use super::approvable::{Approvable, Judged, Question, answers, stricter};
 use crate::harness::{FoundTemplate, RunTemplates};
-use crate::permission::within_permission_timeout;
 use crate::policy::{Judges, RunAsking};
 use crate::refusal::{denied, namespace, unidentified};
 use crate::stamp::requester;
@@ -28,16 +26,6 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Returns the run with the name from the API server: a watch may lag behind.
-    async fn find(&self, question: Question<'_>) -> Result<Option<HarnessRun>, Rejection> {
-        let Question {
-            cx, review, object, ..
-        } = question;
-        let runs = Api::<HarnessRun>::namespaced(cx.client.clone(), namespace(review)?);
-        let name = &object.spec.access_request_ref.name;
-        within_permission_timeout(&review.user, runs.get_opt(name)).await
-    }
-
     async fn allowed(&self, question: Question<'_>) -> Result<Judged, Rejection> {
         let Question {
             keys,
@@ -45,7 +33,7 @@ impl Runs {
             review,
             object,
         } = question;
-        let (run, answers) = futures::try_join!(self.find(question), answers(question))?;
+        let (run, answers) = futures::try_join!(question.find::<HarnessRun>(), answers(question))?;
         let Some(run) = run else {
             return Err(question.missing(HarnessRun::title()));
         };
@@ -102,7 +90,7 @@ impl Runs {
     }
 
     async fn withdrawn(&self, question: Question<'_>) -> Result<(), Rejection> {
-        let run = self.find(question).await?;
+        let run = question.find::<HarnessRun>().await?;
         let stored = run.as_ref().map(StoredObject::new).transpose();
         let stored = stored.map_err(unidentified)?;
         let candidate = stored.as_ref().map(candidate);

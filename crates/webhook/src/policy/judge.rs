@@ -158,8 +158,6 @@ impl Judges {
             when: None,
             template: Some(spec_digest(run)),
         };
-        let resolved = template.and_then(|template| template.resolved().ok());
-        let resolved = resolved.and_then(|resolved| resolved.for_run(&run.spec).ok());
         let request = RunRequest {
             kind: KIND,
             metadata: &run.metadata,
@@ -168,8 +166,12 @@ impl Judges {
             template_found: template.map(FoundTemplate::object),
             reason: run.spec.reason.as_deref(),
         };
-        let duration = resolved.map_or(DEFAULT_TIMEOUT, |resolved| resolved.timeout);
-        let situation = || Situation::of_run(cx.now, requester, &request, duration);
+        let situation = || {
+            let resolved = template.and_then(|template| template.resolved().ok());
+            let resolved = resolved.and_then(|resolved| resolved.for_run(&run.spec).ok());
+            let duration = resolved.map_or(DEFAULT_TIMEOUT, |resolved| resolved.timeout);
+            Situation::of_run(cx.now, requester, &request, duration)
+        };
         self.come_to(cx, user, about, situation).await
     }
 

@@ -93,7 +93,7 @@ pub(super) async fn measure(runs: u32, other: Option<&Path>, report: &mut Report
     Ok(())
 }
 
-/// The policy in this version of oz and in another one, each in a process of its own, which take turns.
+/// The policy in this version of oz and in another one, each in a separate process; both take turns.
 struct Versions {
     here: Probe,
     before: Probe,

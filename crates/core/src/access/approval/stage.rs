@@ -9,12 +9,14 @@ use oz_trail::{Action, Decision, Record};
 
 use super::super::fact::Fact;
 use super::super::kind::{Assessment, FactsOf, Kind};
+use super::super::lock::Locks;
 use super::super::policy;
 use super::super::request::StoredRequest;
 use super::decide::waited_for;
-use super::{Answer, ApprovalRequest, Approved, Verdict, answers, approvers, decide};
+use super::{ApprovalRequest, Approved, Candidate, Verdict, answers, approvers, decide};
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
+use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::after;
 use crate::lifecycle::{End, State, Stop};
 
@@ -52,26 +54,36 @@ pub(in crate::access) fn evaluate<K: Kind>(
     let candidate = request.candidate();
     let digest = template.spec_digest();
     let asked = ApprovalRequest::from_candidate(&candidate, &stamp.requester, &digest, &config)?;
-    let read = known.confirmed.as_ref();
-    let objects = read.and_then(|read| read.as_ref().ok());
-    let objects = objects.unwrap_or(&known.approvals);
-    let answers = answers(kind.keys(), objects, &candidate, &known.locks, now);
     let note = policy::note(stamp.judgement.as_ref(), Some(&config));
-    Some(Approvals::evaluate(&asked, &answers, note, now))
+    let found = (known.approvals.as_slice(), known.confirmed.as_ref());
+    let approvals = Approvals::evaluate(
+        (&candidate, &asked),
+        found,
+        (kind.keys(), &known.locks),
+        now,
+    );
+    Some(Approvals { note, ..approvals })
 }
 
 impl Approvals {
-    /// Evaluates the decisions about the request in `asked`; while more are required, `note` is added.
+    /// Evaluates the decisions about a candidate, for which `asked` is required. `found` has the decisions from the watch,
+    /// and those from the API server itself once they were read, which then replace them.
     #[must_use]
     pub fn evaluate(
-        asked: &ApprovalRequest<'_>,
-        answers: &[Answer],
-        note: Option<String>,
+        (candidate, asked): (&Candidate<'_>, &ApprovalRequest<'_>),
+        (seen, confirmed): (
+            &[AccessRequestApproval],
+            Option<&Result<Vec<AccessRequestApproval>, Failure>>,
+        ),
+        (keys, locks): (&Keys, &Locks),
         now: Timestamp,
     ) -> Self {
+        let read = confirmed.and_then(|read| read.as_ref().ok());
+        let objects = read.map_or(seen, Vec::as_slice);
+        let answers = answers(keys, objects, candidate, locks, now);
         Self {
-            verdict: decide(asked, answers, now),
-            note,
+            verdict: decide(asked, &answers, now),
+            note: None,
             status: ApprovalStatus {
                 until: asked.until,
                 digest: asked.digest.clone(),

@@ -127,8 +127,6 @@ impl Situation {
         template: Option<&T>,
     ) -> Self {
         let metadata = request.metadata;
-        let named = metadata.name.as_ref().filter(|name| !name.is_empty());
-        let name = named.or(metadata.generate_name.as_ref());
         let config = template.map(AccessTemplate::config);
         let asked = request.asked().ok().flatten();
         let asked = asked.filter(|asked| asked.is_positive());
@@ -139,7 +137,7 @@ impl Situation {
         let of_template = template.map_or_else(no_template, fields);
         let mut of_request = no_request(request.kind);
         of_request["template"] = json!(request.template);
-        fill(&mut of_request, "name", name);
+        fill(&mut of_request, "name", name(metadata));
         fill(&mut of_request, "namespace", metadata.namespace.as_ref());
         for (field, text) in [
             ("reason", request.ask.reason),
@@ -150,20 +148,13 @@ impl Situation {
         ] {
             fill(&mut of_request, field, text);
         }
-        Self {
+        Self::new(
             now,
-            duration: asked.or(default).unwrap_or(GoDuration::ZERO),
-            variables: json!({
-                "requester": {
-                    "user": requester.user, "uid": requester.uid, "groups": requester.groups,
-                },
-                "request": of_request,
-                "template": of_template,
-                "namespaceLabels": {},
-                "operations": operations,
-            }),
-            active: Vec::new(),
-        }
+            requester,
+            asked.or(default).unwrap_or(GoDuration::ZERO),
+            (of_request, of_template),
+            &operations,
+        )
     }
 
     /// Creates the input for a transient binding, from its requester.
@@ -175,8 +166,6 @@ impl Situation {
         namespace: Option<&str>,
     ) -> Self {
         let metadata = binding.metadata;
-        let named = metadata.name.as_ref().filter(|name| !name.is_empty());
-        let name = named.or(metadata.generate_name.as_ref());
         let created = metadata.creation_timestamp.as_ref();
         let created = created.map_or(now, |created| created.0);
         let terms = binding.terms.as_ref().ok();
@@ -191,7 +180,7 @@ impl Situation {
             told
         };
         let mut of_request = no_request(binding.kind);
-        fill(&mut of_request, "name", name);
+        fill(&mut of_request, "name", name(metadata));
         fill(&mut of_request, "namespace", namespace);
         if let Some(terms) = terms {
             let subjects: Vec<Value> = terms.subjects.iter().map(subject).collect();
@@ -200,20 +189,13 @@ impl Situation {
                 json!({ "kind": terms.role.kind.to_string(), "name": terms.role.name });
             fill(&mut of_request, "reason", terms.reason.as_ref());
         }
-        Self {
+        Self::new(
             now,
-            duration: length.unwrap_or(GoDuration::ZERO),
-            variables: json!({
-                "requester": {
-                    "user": requester.user, "uid": requester.uid, "groups": requester.groups,
-                },
-                "request": of_request,
-                "template": no_template(),
-                "namespaceLabels": {},
-                "operations": [],
-            }),
-            active: Vec::new(),
-        }
+            requester,
+            length.unwrap_or(GoDuration::ZERO),
+            (of_request, no_template()),
+            &[],
+        )
     }
 
     /// Creates the input for a harness run, from its requester and the template that it names. `duration` is the timeout of
@@ -228,9 +210,7 @@ impl Situation {
         let found = run.template_found;
         let of_template = found.map_or_else(no_template, |(kind, it)| template_fields(kind, it));
         let mut of_request = no_request(run.kind);
-        let named = run.metadata.name.as_ref().filter(|name| !name.is_empty());
-        let name = named.or(run.metadata.generate_name.as_ref());
-        fill(&mut of_request, "name", name);
+        fill(&mut of_request, "name", name(run.metadata));
         for (field, text) in [
             ("namespace", Some(run.namespace)),
             ("template", Some(run.template)),
@@ -238,6 +218,16 @@ impl Situation {
         ] {
             fill(&mut of_request, field, text);
         }
+        Self::new(now, requester, duration, (of_request, of_template), &[])
+    }
+
+    fn new(
+        now: Timestamp,
+        requester: &Requester,
+        duration: GoDuration,
+        (request, template): (Value, Value),
+        operations: &[&str],
+    ) -> Self {
         Self {
             now,
             duration,
@@ -245,10 +235,10 @@ impl Situation {
                 "requester": {
                     "user": requester.user, "uid": requester.uid, "groups": requester.groups,
                 },
-                "request": of_request,
-                "template": of_template,
+                "request": request,
+                "template": template,
                 "namespaceLabels": {},
-                "operations": [],
+                "operations": operations,
             }),
             active: Vec::new(),
         }
@@ -299,6 +289,12 @@ impl Situation {
             active: Vec::new(),
         }
     }
+}
+
+/// Returns the name of an object, or the prefix of a name that the API server generates.
+fn name(metadata: &ObjectMeta) -> Option<&String> {
+    let named = metadata.name.as_ref().filter(|name| !name.is_empty());
+    named.or(metadata.generate_name.as_ref())
 }
 
 /// Returns the value of `request` with the fields that every request of this kind has.

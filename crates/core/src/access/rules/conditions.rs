@@ -30,7 +30,7 @@ impl<P: Proposal> Rule<P> for Capacity {
 }
 
 /// The checks of the change ticket accepted it, after the creation of the object: approvers are not asked about a request
-/// whose ticket is invalid.
+/// with an invalid ticket.
 pub(super) struct TicketChecked;
 
 impl<P: Proposal> Rule<P> for TicketChecked {
@@ -54,12 +54,12 @@ fn settle<P: Proposal>(
     fresh: Fresh,
     passed: &mut Passed,
 ) -> Result<Option<Ticket>, StopOf<P>> {
-    let Some(ticket) = proposal.ticket(judgement(proposal)) else {
+    let Some((ticket, tickets)) = proposal.ticket(judgement(proposal)) else {
         return Ok(None);
     };
     let known = proposal.known();
     let times = (known.now, known.created);
-    ticket::settled(times, ticket, known.tickets, fresh, &mut passed.facts).map(Some)
+    ticket::settled(times, ticket, tickets, fresh, &mut passed.facts).map(Some)
 }
 
 /// The required approvals are given. An emergency needs none.

@@ -1,6 +1,6 @@
 //! The rules between a request and its grant, for every kind of object that is granted and ends. [`before_grant`] applies
 //! them in the order of [`RULES`], and the first that does not hold decides. A kind says by its [`Proposal`] what the rules
-//! read; what only its own objects require, such as a pod or a role, follows after the rules.
+//! read; its specific requirements, such as a pod or a role, follow after the rules.
 
 mod conditions;
 mod identity;

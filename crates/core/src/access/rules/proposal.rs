@@ -30,8 +30,6 @@ pub struct Known<'a> {
     pub created: Timestamp,
     /// All locks.
     pub locks: &'a Locks,
-    /// The responses of the servers about the change ticket.
-    pub tickets: &'a Tickets,
     /// The name of another object with the same stamp, if there is one; `None` until that was asked.
     pub same_stamp: Option<&'a Option<String>>,
     /// The other unreviewed emergencies of the requester; `None` until that was asked.
@@ -143,8 +141,9 @@ pub trait Proposal {
         Ok(())
     }
 
-    /// Returns its change ticket, with the checks that must accept it.
-    fn ticket(&self, judgement: Option<&Judgement>) -> Option<Ticket> {
+    /// Returns its change ticket, with the checks that must accept it, and the responses of the servers; `None` if it names
+    /// none.
+    fn ticket(&self, judgement: Option<&Judgement>) -> Option<(Ticket, &Tickets)> {
         let _ = judgement;
         None
     }

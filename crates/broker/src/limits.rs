@@ -26,6 +26,8 @@ const PROMPTS: usize = 4;
 const BODIES: usize = 32;
 const LENDS: usize = 64;
 const ROOM_WAIT: Duration = Duration::from_secs(5);
+/// The bytes of a refused body that are read before the response.
+const MAX_DISCARDED: usize = 4 * MAX_BODY;
 /// The maximum time to receive a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -90,8 +92,9 @@ pub(crate) async fn receive(body: Body) -> Result<Bytes, Refused> {
         let message = format!("the body is larger than {MAX_BODY} bytes: report fewer events");
         Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "TooLarge", message)
     };
-    // By the length in the header, before the body is read.
+    // By the length in the header.
     if body.size_hint().lower() > MAX_BODY as u64 {
+        discard(body).await;
         return Err(too_large());
     }
     let whole = Limited::new(body, MAX_BODY).collect();
@@ -115,6 +118,14 @@ pub(crate) async fn receive(body: Body) -> Result<Bytes, Refused> {
             ))
         }
     }
+}
+
+/// Reads a refused body and drops it, within limits: a client that is still writing when the connection is closed may never
+/// read the response.
+async fn discard(body: Body) {
+    let mut body = Limited::new(body, MAX_DISCARDED);
+    let read = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = tokio::time::timeout(BODY_TIMEOUT, read).await;
 }
 
 #[cfg(test)]

@@ -48,8 +48,9 @@ impl Granted {
         })
     }
 
+    /// Returns a command that ends after a line: the simulated kubelet does not pass on the end of the input.
     fn kubectl(&self) -> Command {
-        let command = ["exec", "-i", &self.pod, "--", "cat"];
+        let command = ["exec", "-i", &self.pod, "--", "head", "-n", "1"];
         self.whole.scene.through_gate("alice", "mine", &command)
     }
 
@@ -141,14 +142,25 @@ async fn kubectl_and_ozctl_say_for_whom_a_session_waits_and_keep_their_input() -
     let granted = Granted::start("says").await?;
     let scene = &granted.whole.scene;
     let target = format!("pod/{}", granted.pod);
-    let ozctl = ["exec", &target, "--request", "mine", "--", "cat"];
+    let ozctl = [
+        "exec",
+        &target,
+        "--request",
+        "mine",
+        "--",
+        "head",
+        "-n",
+        "1",
+    ];
     for command in [granted.kubectl(), scene.ozctl("alice", &ozctl)?] {
+        let program = format!("{command:?}");
         let mut waiting = Waiting::start(command).await?;
         waiting.types("typed during the wait")?;
         stands(scene, &granted.moderator, State::Waiting, 0).await?;
         let watching = granted.watch()?;
-        let output = waiting.output().await?;
-        ensure!(output == "typed during the wait\n", "{output}");
+        let output = waiting.output().await;
+        let output = output.with_context(|| program.clone())?;
+        ensure!(output == "typed during the wait\n", "{program}: {output}");
         drop(watching);
         granted.is_gone().await?;
     }

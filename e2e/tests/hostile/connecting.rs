@@ -29,10 +29,6 @@ const MINUTES: Duration = Duration::from_secs(120);
 /// Sets up an enforcing namespace in which alice has a grant and the RBAC permissions for every kind of connection.
 pub(crate) async fn enforced(prefix: &str, duration: &str) -> Result<(Stage, GrantedRequest)> {
     let stage = Stage::set(prefix).await?;
-    let alice = stage.requests("alice").await?;
-    let asked = alice
-        .granted(&exec_request("mine", TEMPLATE, duration))
-        .await?;
     for resource in ["exec", "attach", "portforward", "ephemeralcontainers"] {
         let verbs = ["get", "create", "patch", "update"];
         stage
@@ -41,6 +37,11 @@ pub(crate) async fn enforced(prefix: &str, duration: &str) -> Result<(Stage, Gra
     }
     stage.enforce().await?;
     taken_up(&stage).await?;
+    // Last, so that a short grant has its whole time before it, however slow the machine is.
+    let alice = stage.requests("alice").await?;
+    let asked = alice
+        .granted(&exec_request("mine", TEMPLATE, duration))
+        .await?;
     Ok((stage, asked))
 }
 

@@ -1,6 +1,6 @@
 //! Revocation of transient bindings.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::Api;
@@ -80,7 +80,9 @@ async fn namespace_is_deleted_with_its_bindings() -> Result<()> {
     let name = fixture.name();
     namespaces.delete(name, &DeleteParams::default()).await?;
     eventually("the namespace to be gone", CONDITION_TIMEOUT, async || {
-        Ok(namespaces.get_opt(name).await?.is_none().then_some(()))
+        let left = namespaces.get_opt(name).await?;
+        ensure!(left.is_none(), "{left:?}");
+        Ok(Some(()))
     })
     .await
 }

@@ -58,7 +58,7 @@ async fn a_sample_with_a_window_of_now_is_bound_until_it_is_over() -> Result<()>
         let mut object: Value = serde_saphyr::from_str(&text)?;
         object["metadata"]["name"] = name.into();
         object["validFrom"] = from_now(-10).into();
-        object["validUntil"] = from_now(8).into();
+        object["validUntil"] = from_now(20).into();
         let path = fixture.cluster.state_dir().join(format!("{name}.json"));
         std::fs::write(&path, object.to_string())?;
         kubectl_apply(&fixture, &path)?;

@@ -16,7 +16,7 @@ use crate::support::*;
 async fn a_binding_exists_only_inside_its_window_for_two_writes_at_each_end() -> Result<()> {
     let fixture = Fixture::set("window").await?;
     let mark = fixture.cluster.audit().mark()?;
-    let (from, until) = (from_now(3), from_now(9));
+    let (from, until) = (from_now(6), from_now(20));
     fixture
         .create(&binding(
             "on-call",

@@ -1,8 +1,7 @@
-//! A directory of policies with tests, such as the library of Gatekeeper: each test has the same outcome as in OPA.
+//! A directory of policies with tests: each test has the same outcome as in OPA.
 //!
-//! `OZ_REGO_LIBRARY=DIRECTORY cargo test --package oz-rego --test opa_cases library -- --ignored --nocapture`, with the
-//! folder `src` of <https://github.com/open-policy-agent/gatekeeper-library>, for example. It is no module of Go that a
-//! proxy serves, and so this test does not fetch it.
+//! The directory is `library` beside this file, or `OZ_REGO_LIBRARY`: for example the folder `src` of
+//! <https://github.com/open-policy-agent/gatekeeper-library>, which no proxy serves as a module of Go.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,14 +12,15 @@ use jiff::Timestamp;
 use oz_rego::{Language, Outcome, Policy};
 use serde::Deserialize;
 
+const OURS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/opa_cases/library");
+
 /// The outcomes of tests, by their package, name and line.
 type Outcomes = BTreeMap<(String, String, u32), &'static str>;
 
 #[test]
-#[ignore = "requires OZ_REGO_LIBRARY, a directory of policies with tests"]
 fn tests_of_a_library_have_the_outcomes_of_opa() {
     let library = std::env::var_os("OZ_REGO_LIBRARY").map(PathBuf::from);
-    let library = library.expect("OZ_REGO_LIBRARY is a directory of policies with tests");
+    let library = library.unwrap_or_else(|| PathBuf::from(OURS));
     let mut folders = Vec::new();
     list(&library.canonicalize().unwrap(), &mut folders);
     folders.sort();

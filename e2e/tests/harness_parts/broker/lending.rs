@@ -307,8 +307,10 @@ async fn f17_excessive_lends_of_a_proxy_get_429_and_others_are_answered() -> Res
     lent(&broker, &quiet).await?;
     let refused = eventually("one to be refused", CONDITION_TIMEOUT, async || {
         let asked = (0..200).map(|_| broker.credential(&busy, "KEY", HOST));
-        let answers = futures::future::try_join_all(asked).await?;
-        Ok(answers.into_iter().find(|answer| answer.status == 429))
+        // On a busy machine, some of so many connections are closed before the TLS handshake.
+        let answers = futures::future::join_all(asked).await;
+        let mut answered = answers.into_iter().flatten();
+        Ok(answered.find(|answer| answer.status == 429))
     })
     .await?;
     assert_eq!(refused.code(), "TooManyRequests");

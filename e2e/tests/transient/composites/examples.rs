@@ -89,7 +89,7 @@ async fn a_sprint_has_its_quota_until_the_second_that_it_names() -> Result<()> {
     );
     let quotas: Api<ResourceQuota> = Api::namespaced(fixture.admin.clone(), fixture.name());
     let from = Timestamp::now() + SignedDuration::from_secs(1);
-    let until = from + SignedDuration::from_secs(8);
+    let until = from + SignedDuration::from_secs(15);
     let spec = json!({"pods": 50, "from": from.to_string(), "until": until.to_string()});
     make(&sprints, "rush", "Sprint", spec).await?;
     for pods in ["50", "60"] {
@@ -125,7 +125,7 @@ async fn a_maintenance_closes_its_namespace_and_opens_it_again() -> Result<()> {
     let own = parents(admin, "Maintenance", "maintenances", Some(fixture.name()));
     let policies: Api<NetworkPolicy> = Api::namespaced(fixture.admin.clone(), fixture.name());
     let from = Timestamp::now() + SignedDuration::from_secs(2);
-    let until = from + SignedDuration::from_secs(4);
+    let until = from + SignedDuration::from_secs(15);
     let spec = json!({"from": from.to_string(), "until": until.to_string()});
     make(&own, "upgrade", "Maintenance", spec).await?;
     for (what, is_closed) in [

@@ -130,6 +130,7 @@ pub fn approved_template(
             timeout: timeout.to_owned(),
             when: None,
             require_reason: false,
+            unless: Vec::new(),
         }),
         ..template.spec.access_config
     };

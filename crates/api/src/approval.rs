@@ -37,6 +37,30 @@ pub struct ApprovalConfig {
     /// Requires a reason from each approval and denial.
     #[serde(default)]
     pub require_reason: bool,
+
+    /// On-call checks, at most 8. While one of them accepts the requester, these rules require no approval;
+    /// access ends when that check stops accepting the requester. The rules of access policies stay. Not
+    /// supported for harness runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub unless: Vec<OnCallCheck>,
+}
+
+/// An on-call check that replaces approvals while it accepts the requester.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct OnCallCheck {
+    /// Name of an on-call check in the operator's configuration (the chart's value tickets.checks).
+    #[schemars(length(min = 1, max = 63))]
+    pub check: String,
+
+    /// Group that the requester must be a member of. The check gets it as {group} in its URL. Any requester if
+    /// unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub group: Option<String>,
 }
 
 /// A number of approvals by members of these groups or by these users.

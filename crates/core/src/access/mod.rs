@@ -21,6 +21,7 @@ pub mod kind;
 pub mod leftover;
 pub mod lock;
 mod object_names;
+pub mod on_call;
 pub(crate) mod objects;
 mod person;
 mod plan;

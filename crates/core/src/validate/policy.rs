@@ -66,6 +66,7 @@ pub(crate) fn config(rules: &PolicyApproval) -> ApprovalConfig {
         when: None,
         timeout: timeout.unwrap_or_else(|| DEFAULT_APPROVAL_TIMEOUT.to_owned()),
         require_reason: rules.require_reason,
+        unless: rules.unless.clone(),
     }
 }
 

@@ -290,6 +290,7 @@ fn access_policies_deny_shorten_and_require_approval() {
         users: vec!["bob".into()],
         approvals: 1,
         silent: false,
+        unless: Vec::new(),
     };
     let asks = judged(Judgement {
         approval: Some(Extra {

@@ -27,7 +27,7 @@ pub use candidate::Candidate;
 pub use decide::{Missing, Verdict, decide};
 pub(crate) use stage::settled;
 pub use stage::{Approvals, DENIED, WAITING, confirmed, fact, request_of, shown};
-pub(super) use stage::{evaluate, requested};
+pub(super) use stage::{evaluate, granted, requested};
 
 /// The question that approvers decide.
 #[derive(Clone, Debug)]

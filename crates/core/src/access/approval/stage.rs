@@ -10,10 +10,11 @@ use oz_trail::{Action, Decision, Record};
 use super::super::fact::Fact;
 use super::super::kind::{Assessment, FactsOf, Kind};
 use super::super::lock::Locks;
+use super::super::on_call::{self, OnCall, Responses};
 use super::super::policy;
 use super::super::request::StoredRequest;
 use super::decide::waited_for;
-use super::{ApprovalRequest, Approved, Candidate, Verdict, answers, approvers, decide};
+use super::{Answer, ApprovalRequest, Approved, Candidate, Verdict, answers, approvers, decide};
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
 use crate::lifecycle::seal::Keys;
@@ -28,8 +29,14 @@ pub const DENIED: &str = "ApprovalDenied";
 /// The state of the approvals of a request or transient binding.
 pub struct Approvals {
     verdict: Verdict,
+    /// The counted decisions.
+    answers: Vec<Answer>,
     /// Additional note while approvals are missing.
     note: Option<String>,
+    /// The on-call checks that replace approvals, if all others are given.
+    pub(in crate::access) on_call: Option<OnCall>,
+    /// The reason why approvers are not asked yet: an on-call check has not responded.
+    pending: Option<String>,
     /// Content of the status.
     pub status: ApprovalStatus,
     /// The first instant at which a decision counts again because a lock on its author expires.
@@ -62,7 +69,13 @@ pub(in crate::access) fn evaluate<K: Kind>(
         (kind.keys(), &known.locks),
         now,
     );
-    Some(Approvals { note, ..approvals })
+    let approvals = Approvals { note, ..approvals };
+    let lists = policy::on_call_checks(stamp.judgement.as_ref(), template);
+    let times = (now, request.created());
+    let responses = on_call::responses(times, &stamp.requester, &lists, &known.tickets);
+    let rest =
+        policy::approval_on_call(stamp.judgement.as_ref(), template, &responses.accepted);
+    Some(approvals.with_on_call(responses, &asked, rest.as_ref(), now))
 }
 
 impl Approvals {
@@ -84,6 +97,8 @@ impl Approvals {
         Self {
             verdict: decide(asked, &answers, now),
             note: None,
+            on_call: None,
+            pending: None,
             status: ApprovalStatus {
                 until: asked.until,
                 digest: asked.digest.clone(),
@@ -92,14 +107,59 @@ impl Approvals {
                 .iter()
                 .filter_map(|answer| answer.locked_until)
                 .min(),
+            answers,
         }
+    }
+
+    /// Applies the responses of on-call checks; `rest` are the approvals that stay required. A denial and given approvals
+    /// take precedence: they need no check.
+    fn with_on_call(
+        mut self,
+        responses: Responses,
+        asked: &ApprovalRequest<'_>,
+        rest: Option<&ApprovalConfig>,
+        now: Timestamp,
+    ) -> Self {
+        if !matches!(self.verdict, Verdict::Waiting { .. }) {
+            return self;
+        }
+        let notes = [self.note.take(), responses.note()].into_iter().flatten();
+        let notes: Vec<String> = notes.collect();
+        self.note = (!notes.is_empty()).then(|| notes.join("; "));
+        if !responses.accepted.is_empty() {
+            self.verdict = match rest {
+                Some(config) => {
+                    let asked = ApprovalRequest {
+                        config,
+                        ..asked.clone()
+                    };
+                    decide(&asked, &self.answers, now)
+                }
+                None => Verdict::Granted {
+                    by: Vec::new(),
+                    at: now,
+                },
+            };
+        }
+        if matches!(self.verdict, Verdict::Granted { .. }) {
+            let rest = rest.map(|rest| rest.rules.as_slice()).unwrap_or_default();
+            let replaced = policy::find_absent(&asked.config.rules, rest).into_iter();
+            self.on_call = Some(OnCall {
+                checks: responses.accepted,
+                rules: replaced.map(|rule| rule.name.clone()).collect(),
+            });
+        } else {
+            self.pending = responses.pending;
+        }
+        self
     }
 
     /// Returns the instant at which a request with these approvals stops waiting, if one without them would
     /// after `wait`. An approval is valid for as long as a request without approvals waits.
     pub(crate) fn waits_until(&self, wait: SignedDuration) -> Timestamp {
         match self.verdict {
-            Verdict::Granted { at, .. } => after(at, wait),
+            // A check that replaces approvals does so in each pass anew.
+            Verdict::Granted { at, .. } if self.on_call.is_none() => after(at, wait),
             _ => self.status.until,
         }
     }
@@ -119,9 +179,12 @@ pub(crate) fn settled<S, Q>(
                        its owners correct it";
         return Err(waits(facts, WAITING, message.to_owned()));
     };
+    if let Some(why) = &approvals.pending {
+        return Err(waits(facts, on_call::WAITING, why.clone()));
+    }
     match &approvals.verdict {
         Verdict::Granted { by, .. } => {
-            facts.push(fact(by));
+            facts.push(granted(by, approvals.on_call.as_ref()));
             Ok(by.clone())
         }
         Verdict::Waiting { missing, void } => {
@@ -230,6 +293,23 @@ pub fn confirmed<S, Q>(
 pub fn fact(by: &[Approved]) -> Fact {
     let message = format!("Approved by {}", approvers(by));
     Fact::holds(conditions::APPROVED, message)
+}
+
+/// Returns the condition that the approvals of a grant were given, or replaced by on-call checks.
+#[must_use]
+pub(in crate::access) fn granted(by: &[Approved], on_call: Option<&OnCall>) -> Fact {
+    let Some(on_call) = on_call else {
+        return fact(by);
+    };
+    let replaced = on_call.message();
+    let message = match by {
+        [] => replaced,
+        by => format!("Approved by {}; {replaced}", approvers(by)),
+    };
+    Fact {
+        reason: on_call::ON_CALL,
+        ..Fact::holds(conditions::APPROVED, message)
+    }
 }
 
 fn waits<S, Q>(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> Stop<S, Q> {

@@ -39,6 +39,7 @@ fn rules(text: &str) -> ApprovalConfig {
         timeout: "30m".to_owned(),
         when: None,
         require_reason: false,
+        unless: Vec::new(),
     }
 }
 

@@ -210,8 +210,10 @@ fn agree(judgement: &mut Judgement, policy: &str, added: &PolicyApproval) {
         timeout: config.timeout.clone(),
         require_reason: false,
     });
-    let known = extra.rules.clone();
-    let known: Vec<String> = known.iter().map(|rule| content(&rule.approval())).collect();
+    // A rule that other checks replace stays a rule of its own: each access policy decides about its own rules.
+    let known = extra.rules.iter();
+    let known = known.filter(|rule| rule.unless == config.unless);
+    let known: Vec<String> = known.map(|rule| content(&rule.approval())).collect();
     for rule in missing(&known, &config.rules) {
         extra.rules.push(Rule {
             name: format!("{policy}/{}", rule.name),
@@ -219,6 +221,7 @@ fn agree(judgement: &mut Judgement, policy: &str, added: &PolicyApproval) {
             users: rule.users.clone(),
             approvals: rule.approvals,
             silent: !rule.notify,
+            unless: config.unless.clone(),
         });
     }
     extra.require_reason |= config.require_reason;

@@ -30,6 +30,7 @@ fn template(rules: &[ApprovalRule]) -> ExecAccessTemplate {
                     when: None,
                     timeout: "30m".into(),
                     require_reason: false,
+                    unless: Vec::new(),
                 }),
                 ..AccessConfig::default()
             },
@@ -79,6 +80,7 @@ fn agree(rules: &[ApprovalRule], timeout: &str) -> PolicyThen {
             rules: rules.to_vec(),
             timeout: Some(timeout.into()),
             require_reason: false,
+            unless: Vec::new(),
         }),
         ..PolicyThen::default()
     }
@@ -507,6 +509,7 @@ fn some_then() -> impl Strategy<Value = PolicyThen> {
                 rules: vec![rule],
                 timeout: timeout.map(ToOwned::to_owned),
                 require_reason,
+                unless: Vec::new(),
             }),
             require_reason,
             max_duration: longest.map(ToOwned::to_owned),

@@ -23,6 +23,7 @@ fn judgement(users: &[&str]) -> Judgement {
         users: vec![(*user).to_owned()],
         approvals: 1,
         silent: false,
+        unless: Vec::new(),
     };
     Judgement {
         asked: 1,

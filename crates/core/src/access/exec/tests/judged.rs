@@ -43,6 +43,7 @@ fn security() -> Extra {
             users: vec!["bob".into()],
             approvals: 1,
             silent: false,
+            unless: Vec::new(),
         }],
         timeout: "10m".into(),
         require_reason: false,

@@ -44,6 +44,7 @@ pub(super) fn approval(users: &[&str], when: Option<&str>) -> ApprovalConfig {
         when: when.map(ToOwned::to_owned),
         timeout: "10m".into(),
         require_reason: false,
+        unless: Vec::new(),
     }
 }
 

@@ -10,6 +10,7 @@ mod guard;
 mod lends;
 mod locks;
 mod notifications;
+mod on_call;
 mod ozctl;
 mod policies;
 mod runs;

@@ -18,6 +18,7 @@ use crate::access::decide::Ask;
 use crate::access::testing::timestamp;
 use crate::access::ticket;
 use crate::controller::{Controller as _, Outcome};
+use crate::kinds::Rules as _;
 
 fn template(rules: &[ApprovalRule]) -> ExecAccessTemplate {
     let mut template = ExecAccessTemplate::new(
@@ -118,6 +119,128 @@ fn names(config: Option<&ApprovalConfig>) -> String {
     let rules = config.into_iter().flat_map(|config| &config.rules);
     let names: Vec<&str> = rules.map(|rule| rule.name.as_str()).collect();
     names.join(" ")
+}
+
+/// Returns on-call checks with these names.
+fn checks(names: &[&str]) -> Vec<OnCallCheck> {
+    let check = |name: &&str| OnCallCheck {
+        check: (*name).to_owned(),
+        group: None,
+    };
+    names.iter().map(check).collect()
+}
+
+/// Returns an access policy that requires approvals by a rule, unless one of these on-call checks accepts the
+/// requester.
+fn agree_unless(name: &str, rule: &ApprovalRule, unless: &[&str]) -> AccessPolicy {
+    let mut then = agree(std::slice::from_ref(rule), "30m");
+    if let Some(approval) = &mut then.approval {
+        approval.unless = checks(unless);
+    }
+    policy(name, then)
+}
+
+#[test]
+fn on_call_check_replaces_only_rules_of_its_own_source() {
+    let (security, sre) = (
+        rule("security", &["bob", "carol"], &[], 1),
+        rule("sre", &[], &["sre"], 1),
+    );
+    let mut own = template(std::slice::from_ref(&security));
+    let plain = own.clone();
+    own.spec.access_config.approval.as_mut().unwrap().unless = checks(&["a"]);
+    let none = template(&[]);
+    type Row<'a> = (&'a ExecAccessTemplate, Vec<AccessPolicy>, &'a [&'a str], &'a str);
+    let rows: Vec<Row<'_>> = vec![
+        (&own, vec![], &[], "security"),
+        (&own, vec![], &["a"], ""),
+        (&own, vec![], &["b"], "security"),
+        (&own, vec![agree_unless("p", &sre, &["b"])], &[], "security p/sre"),
+        (&own, vec![agree_unless("p", &sre, &["b"])], &["a"], "p/sre"),
+        (&own, vec![agree_unless("p", &sre, &["b"])], &["b"], "security"),
+        (&own, vec![agree_unless("p", &sre, &["b"])], &["a", "b"], ""),
+        // A rule that two sources have in common is required until both are replaced.
+        (&own, vec![agree_unless("p", &security, &[])], &[], "security"),
+        (&own, vec![agree_unless("p", &security, &[])], &["a"], "p/security"),
+        (&plain, vec![agree_unless("p", &security, &["a"])], &["a"], "security"),
+        (
+            &none,
+            vec![agree_unless("p", &security, &["a"]), agree_unless("q", &security, &["b"])],
+            &[],
+            "p/security",
+        ),
+        (
+            &none,
+            vec![agree_unless("p", &security, &["a"]), agree_unless("q", &security, &["b"])],
+            &["a"],
+            "q/security",
+        ),
+        (
+            &none,
+            vec![agree_unless("p", &security, &["a"]), agree_unless("q", &security, &[])],
+            &["a"],
+            "q/security",
+        ),
+        (
+            &none,
+            vec![agree_unless("p", &security, &["a"]), agree_unless("q", &security, &["a"])],
+            &["a"],
+            "",
+        ),
+    ];
+    for (template, policies, accepted, expected) in rows {
+        let all = policies.into_iter().map(|one| (one, Ok(true)));
+        let all: Vec<(AccessPolicy, Result<bool, String>)> = all.collect();
+        let judgement = together(&all, template);
+        let left = approval_on_call(Some(&judgement), template, &checks(accepted));
+        assert_eq!(names(left.as_ref()), expected, "{accepted:?} {judgement:?}");
+    }
+}
+
+#[test]
+fn access_policy_with_fewer_on_call_checks_is_stricter() {
+    let sre = rule("sre", &[], &["sre"], 1);
+    let template = template(&[]);
+    let judged = |unless: &[&str]| {
+        let all: [(AccessPolicy, Result<bool, String>); 1] =
+            [(agree_unless("p", &sre, unless), Ok(true))];
+        together(&all, &template)
+    };
+    let table: [(&[&str], &[&str], bool); 6] = [
+        (&["a"], &["a"], false),
+        (&["a"], &[], true),
+        (&[], &["a"], false),
+        (&["a"], &["b"], true),
+        (&["a", "b"], &["a"], true),
+        (&["a"], &["a", "b"], false),
+    ];
+    for (sealed, new, expected) in table {
+        let found = stricter(
+            Some(&judged(sealed)),
+            Some(&judged(new)),
+            Ask::default(),
+            &template,
+        );
+        assert_eq!(found.is_some(), expected, "{sealed:?} {new:?}: {found:?}");
+    }
+}
+
+#[test]
+fn invalid_on_call_checks_are_rejected() {
+    let sre = rule("sre", &[], &["sre"], 1);
+    let nine: Vec<String> = (0..9).map(|number| format!("c{number}")).collect();
+    let nine: Vec<&str> = nine.iter().map(String::as_str).collect();
+    let table: [(&[&str], &str); 4] = [
+        (&["duty"], ""),
+        (&["Duty!"], "spec.then.approval.unless[0].check"),
+        (&["duty", "duty"], "spec.then.approval.unless[1]"),
+        (&nine, "spec.then.approval.unless"),
+    ];
+    for (unless, field) in table {
+        let found = agree_unless("p", &sre, unless).violations(Timestamp::UNIX_EPOCH);
+        let found: Vec<String> = found.into_iter().map(|one| one.field).collect();
+        assert_eq!(found.join(" "), field, "{unless:?}");
+    }
 }
 
 /// Formats the result of several access policies: refusal, rules, maximum duration, and requirement of a

@@ -85,6 +85,10 @@ fn limits(config: &AccessConfig) -> String {
         if let Some(when) = &approval.when {
             limit.extend([" where ", when]);
         }
+        if !approval.unless.is_empty() {
+            let checks: Vec<&str> = approval.unless.iter().map(|it| &it.check[..]).collect();
+            limit.extend([" unless on call by ", &checks.join(" or ")]);
+        }
         limits.push(limit);
     }
     if !config.allow_service_accounts {

@@ -113,6 +113,7 @@ pub fn approval_rule(name: &str, users: &[&str], groups: &[&str], approvals: i32
         users: owned(users),
         approvals,
         notify: true,
+        escalation: None,
     }
 }
 

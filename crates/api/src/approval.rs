@@ -91,6 +91,37 @@ pub struct ApprovalRule {
     /// rule. True if unset.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub notify: bool,
+
+    /// Users and groups that may approve under this rule in addition, after a time without the approvals. None
+    /// if unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<Escalation>,
+}
+
+/// Additional approvers of a rule, after a time. The number of approvals stays, and a person counts for one
+/// rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Escalation {
+    /// Time from the creation of a request until these users and groups may approve, in units from h to ns, such
+    /// as 15m. Must be shorter than the timeout of the approvals.
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
+    pub after: String,
+
+    /// Groups that may approve from then on, at most 64. Service accounts do not count as members.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 512)))]
+    pub groups: Vec<String>,
+
+    /// Users who may approve from then on, at most 64. Service accounts count if they are named here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 512)))]
+    pub users: Vec<String>,
+
+    /// Sends a notification (ApprovalEscalated) at that time, if the rule is not satisfied. True if unset.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub notify: bool,
 }
 
 fn yes() -> bool {
@@ -121,6 +152,11 @@ pub struct ApprovalStatus {
     /// Time until which the request can be approved.
     #[schemars(schema_with = "super::schema::timestamp")]
     pub until: jiff::Timestamp,
+
+    /// Rules that are not satisfied, and have additional approvers by now, by their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub escalated: Vec<String>,
 }
 
 /// Kind of a request that can be approved.

@@ -5,6 +5,7 @@
 mod approvals;
 mod crash;
 mod emergencies;
+mod escalation;
 mod evidence;
 mod guard;
 mod lends;

@@ -374,6 +374,7 @@ fn is_approval(action: Action) -> bool {
     matches!(
         action,
         Action::ApprovalRequested
+            | Action::ApprovalEscalated
             | Action::ApprovalGiven
             | Action::ApprovalDenied
             | Action::ApprovalRefused

@@ -326,7 +326,8 @@ pub struct Assessment {
     pub facts: Vec<Fact>,
     /// The instant at which a request without a grant stops waiting.
     pub waits_until: Timestamp,
-    /// The instant at which a lock on an approver ends and the approval counts again, if there is such a lock.
+    /// The instant at which a lock on an approver ends and the approval counts again, or at which an approval rule has
+    /// additional approvers.
     pub unlocked_at: Option<Timestamp>,
     /// The approvals in the status, if the request requires approvals.
     pub approval: Option<ApprovalStatus>,

@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::duration::GoDuration;
-use oz_api::{AccessRequestApprovalSpec, ApprovalConfig, OnCallCheck};
+use oz_api::{AccessRequestApprovalSpec, ApprovalConfig, Escalation, OnCallCheck};
 
 use super::request::own_name;
 use super::text::{expression, undisguised};
@@ -84,6 +84,9 @@ pub(super) fn check_at(place: &str, config: &ApprovalConfig, found: &mut Found) 
             let field = format!("{field}.approvals");
             found.check(&field, rule.approvals.to_string(), Err::<(), _>(message));
         }
+        if let Some(further) = &rule.escalation {
+            escalation(&format!("{field}.escalation"), further, config, found);
+        }
     }
     timeout(place, config, found);
     on_call(place, &config.unless, found);
@@ -112,6 +115,31 @@ fn timeout(place: &str, config: &ApprovalConfig, found: &mut Found) {
         return;
     };
     found.check(&field, text, Err::<(), _>(wrong));
+}
+
+fn escalation(field: &str, further: &Escalation, config: &ApprovalConfig, found: &mut Found) {
+    for (list, names) in [("groups", &further.groups), ("users", &further.users)] {
+        for (at, name) in names.iter().enumerate() {
+            if name.trim().is_empty() {
+                found.add(&format!("{field}.{list}[{at}]"), "must not be empty");
+            }
+        }
+    }
+    if further.groups.is_empty() && further.users.is_empty() {
+        found.add(field, "must name at least one group or user");
+    }
+    let field = format!("{field}.after");
+    let Some(wait) = found.duration(&field, &further.after) else {
+        return;
+    };
+    let timeout: Result<GoDuration, _> = config.timeout.parse();
+    if !wait.is_positive() {
+        let message = "must be greater than zero";
+        found.check(&field, &further.after, Err::<(), _>(message));
+    } else if timeout.is_ok_and(|timeout| wait >= timeout) {
+        let message = "must be shorter than the timeout of the approvals";
+        found.check(&field, &further.after, Err::<(), _>(message));
+    }
 }
 
 fn on_call(place: &str, checks: &[OnCallCheck], found: &mut Found) {

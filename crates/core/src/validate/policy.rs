@@ -128,6 +128,9 @@ pub fn unsatisfiable(access: &AccessConfig) -> Option<Violation> {
             let mut rules = config.rules.clone();
             for rule in &mut rules {
                 rule.users.retain(|name| name != user);
+                if let Some(further) = &mut rule.escalation {
+                    further.users.retain(|name| name != user);
+                }
             }
             Some((user, matching::unsatisfiable(&rules)?))
         })

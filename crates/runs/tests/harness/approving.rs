@@ -291,6 +291,7 @@ fn access_policies_deny_shorten_and_require_approval() {
         approvals: 1,
         silent: false,
         unless: Vec::new(),
+        escalation: None,
     };
     let asks = judged(Judgement {
         approval: Some(Extra {

@@ -3,7 +3,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
-use oz_api::{AccessRequestApproval, ApprovalConfig, ApprovalStatus, Phase, Requester, conditions};
+use oz_api::{
+    AccessRequestApproval, ApprovalConfig, ApprovalRule, ApprovalStatus, Phase, Requester,
+    conditions,
+};
 use oz_trail::notify::{APPROVERS, NOTIFY};
 use oz_trail::{Action, Decision, Record};
 
@@ -14,11 +17,12 @@ use super::super::on_call::{self, OnCall, Responses};
 use super::super::policy;
 use super::super::request::StoredRequest;
 use super::decide::waited_for;
+use super::escalation::{escalates_at, is_escalated};
 use super::{Answer, ApprovalRequest, Approved, Candidate, Verdict, answers, approvers, decide};
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
 use crate::lifecycle::seal::Keys;
-use crate::lifecycle::window::after;
+use crate::lifecycle::window::{after, has_come};
 use crate::lifecycle::{End, State, Stop};
 
 /// The reason of a request that waits for approvals.
@@ -39,7 +43,8 @@ pub struct Approvals {
     pending: Option<String>,
     /// Content of the status.
     pub status: ApprovalStatus,
-    /// The first instant at which a decision counts again because a lock on its author expires.
+    /// The first instant at which a decision counts again because a lock on its author expires, or at which a rule has
+    /// additional approvers.
     pub unlocked_at: Option<Timestamp>,
 }
 
@@ -94,19 +99,25 @@ impl Approvals {
         let read = confirmed.and_then(|read| read.as_ref().ok());
         let objects = read.map_or(seen, Vec::as_slice);
         let answers = answers(keys, objects, candidate, locks, now);
+        let verdict = decide(asked, &answers, now);
+        let escalates = asked.config.rules.iter();
+        let escalates = escalates.filter_map(|rule| escalates_at(rule, asked.created));
+        let escalates = escalates.filter(|at| !has_come(now, *at));
         Self {
-            verdict: decide(asked, &answers, now),
             note: None,
             on_call: None,
             pending: None,
             status: ApprovalStatus {
                 until: asked.until,
                 digest: asked.digest.clone(),
+                escalated: escalated(&verdict, asked, now),
             },
             unlocked_at: answers
                 .iter()
                 .filter_map(|answer| answer.locked_until)
+                .chain(escalates)
                 .min(),
+            verdict,
             answers,
         }
     }
@@ -151,6 +162,7 @@ impl Approvals {
         } else {
             self.pending = responses.pending;
         }
+        self.status.escalated = escalated(&self.verdict, asked, now);
         self
     }
 
@@ -163,6 +175,17 @@ impl Approvals {
             _ => self.status.until,
         }
     }
+}
+
+/// Returns the rules without their approvals that have additional approvers by now, by their names.
+fn escalated(verdict: &Verdict, asked: &ApprovalRequest<'_>, now: Timestamp) -> Vec<String> {
+    let Verdict::Waiting { missing, .. } = verdict else {
+        return Vec::new();
+    };
+    let is_missing = |rule: &&ApprovalRule| missing.iter().any(|one| one.rule == rule.name);
+    let rules = asked.config.rules.iter().filter(is_missing);
+    let rules = rules.filter(|rule| is_escalated(rule, asked.created, now));
+    rules.map(|rule| rule.name.clone()).collect()
 }
 
 /// Returns the approvers of a request that requires approvals, if all are given; the requester has no access before.
@@ -244,8 +267,9 @@ pub(in crate::access) fn requested<K: Kind>(
     request_of(record, failure, &config, (stamp.requester, asked), said)
 }
 
-/// Creates that audit record from one about the request: requester, approvers and deadline. `None` if the
-/// status already shows the same approvals, or if the request waits for another reason.
+/// Creates that audit record from one about the request: requester, approvers and deadline; or one about the
+/// escalation of rules, if the status shows the same approvals without it. `None` if the status already shows both, or
+/// if the request waits for another reason.
 #[must_use]
 pub fn request_of(
     mut record: Record,
@@ -254,10 +278,24 @@ pub fn request_of(
     (requester, asked): (Requester, &ApprovalStatus),
     said: Option<&ApprovalStatus>,
 ) -> Option<Record> {
-    if failure.reason != WAITING || said.is_some_and(|said| said.digest == asked.digest) {
+    if failure.reason != WAITING {
         return None;
     }
-    let subject = format!("{} {}", record.request.uid, asked.digest);
+    let mut subject = format!("{} {}", record.request.uid, asked.digest);
+    let mut notify = config.rules.iter().any(|rule| rule.notify);
+    if let Some(said) = said.filter(|said| said.digest == asked.digest) {
+        let escalated = asked.escalated.iter();
+        let escalated = escalated.filter(|rule| !said.escalated.contains(rule));
+        let escalated: Vec<&str> = escalated.map(String::as_str).collect();
+        if escalated.is_empty() {
+            return None;
+        }
+        record.action = Action::ApprovalEscalated;
+        subject = format!("{subject} {}", escalated.join(" "));
+        let rules = config.rules.iter();
+        let mut rules = rules.filter(|rule| escalated.contains(&rule.name.as_str()));
+        notify = rules.any(|rule| rule.escalation.as_ref().is_some_and(|it| it.notify));
+    }
     record.id = Record::id(record.action, &subject);
     record.user = Some(requester);
     record.until = Some(asked.until);
@@ -265,7 +303,7 @@ pub fn request_of(
     record = record
         .detail(APPROVERS, who)
         .detail("digest", &asked.digest);
-    if !config.rules.iter().any(|rule| rule.notify) {
+    if !notify {
         record = record.detail(NOTIFY, "false");
     }
     Some(record)

@@ -10,7 +10,7 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
-use oz_api::{ApprovalConfig, OnCallCheck, TicketConfig, encode};
+use oz_api::{ApprovalConfig, Escalation, OnCallCheck, TicketConfig, encode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -148,6 +148,9 @@ pub struct Rule {
     /// The on-call checks of its access policy, of which one that accepts the requester replaces the rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unless: Vec<OnCallCheck>,
+    /// The additional approvers after a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<Escalation>,
 }
 
 /// The maximum duration of access according to the access policies.

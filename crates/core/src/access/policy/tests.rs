@@ -54,6 +54,7 @@ fn rule(name: &str, users: &[&str], groups: &[&str], approvals: i32) -> Approval
         users: owned(users),
         approvals,
         notify: true,
+        escalation: None,
     }
 }
 
@@ -194,6 +195,33 @@ fn on_call_check_replaces_only_rules_of_its_own_source() {
         let judgement = together(&all, template);
         let left = approval_on_call(Some(&judgement), template, &checks(accepted));
         assert_eq!(names(left.as_ref()), expected, "{accepted:?} {judgement:?}");
+    }
+}
+
+#[test]
+fn escalation_extends_only_the_rule_of_its_own_source() {
+    let plain = rule("security", &["bob", "carol"], &[], 1);
+    let escalated = ApprovalRule {
+        escalation: Some(Escalation {
+            after: "10m".into(),
+            groups: vec!["leads".into()],
+            users: Vec::new(),
+            notify: true,
+        }),
+        ..plain.clone()
+    };
+    for (of_template, of_policy, expected) in [
+        (&escalated, &plain, "security p/security"),
+        (&plain, &escalated, "security p/security"),
+        (&escalated, &escalated, "security"),
+    ] {
+        let template = template(std::slice::from_ref(of_template));
+        let policy = policy("p", agree(std::slice::from_ref(of_policy), "30m"));
+        let judgement = together(&[(policy, Ok(true))], &template);
+        let all = approval(Some(&judgement), &template).unwrap();
+        assert_eq!(names(Some(&all)), expected);
+        let last = all.rules.last().unwrap();
+        assert_eq!(last.escalation, of_policy.escalation);
     }
 }
 
@@ -675,6 +703,7 @@ fn is_granted(
         requester: &alice,
         config: &config,
         digest: "now".into(),
+        created: timestamp(0),
         until: Timestamp::MAX,
     };
     let answers: Vec<Answer> = by

@@ -66,6 +66,7 @@ pub(crate) fn require(judgement: &mut Judgement, user: &str, timeout: &str) {
         approvals: 1,
         silent: false,
         unless: Vec::new(),
+        escalation: None,
     });
 }
 

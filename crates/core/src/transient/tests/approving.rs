@@ -24,6 +24,7 @@ fn judgement(users: &[&str]) -> Judgement {
         approvals: 1,
         silent: false,
         unless: Vec::new(),
+        escalation: None,
     };
     Judgement {
         asked: 1,

@@ -44,6 +44,7 @@ fn security() -> Extra {
             approvals: 1,
             silent: false,
             unless: Vec::new(),
+            escalation: None,
         }],
         timeout: "10m".into(),
         require_reason: false,

@@ -275,6 +275,7 @@ fn judged(of_template: &[&str], of_policy: &[&str]) -> World {
                 approvals: 1,
                 silent: false,
                 unless: checks(of_policy),
+                escalation: None,
             }],
             timeout: "10m".into(),
             require_reason: false,

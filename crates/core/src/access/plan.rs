@@ -92,7 +92,7 @@ pub(super) fn plan<K: Kind>(
             let said = object.status().and_then(|status| status.approval.as_ref());
             let asked = approval::requested(kind, now, request, known, assessment, said);
             let plan = Plan::default()
-                .then(asked.map(Step::Record))
+                .then(asked.into_iter().map(Step::Record))
                 .because(failure.clone())
                 .wake_at(
                     assessment

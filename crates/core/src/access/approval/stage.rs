@@ -78,8 +78,7 @@ pub(in crate::access) fn evaluate<K: Kind>(
     let lists = policy::on_call_checks(stamp.judgement.as_ref(), template);
     let times = (now, request.created());
     let responses = on_call::responses(times, &stamp.requester, &lists, &known.tickets);
-    let rest =
-        policy::approval_on_call(stamp.judgement.as_ref(), template, &responses.accepted);
+    let rest = policy::approval_on_call(stamp.judgement.as_ref(), template, &responses.accepted);
     Some(approvals.with_on_call(responses, &asked, rest.as_ref(), now))
 }
 
@@ -110,7 +109,7 @@ impl Approvals {
             status: ApprovalStatus {
                 until: asked.until,
                 digest: asked.digest.clone(),
-                escalated: escalated(&verdict, asked, now),
+                escalated: escalated(&verdict, (asked, &asked.config.rules), now),
             },
             unlocked_at: answers
                 .iter()
@@ -137,23 +136,26 @@ impl Approvals {
         let notes = [self.note.take(), responses.note()].into_iter().flatten();
         let notes: Vec<String> = notes.collect();
         self.note = (!notes.is_empty()).then(|| notes.join("; "));
-        if !responses.accepted.is_empty() {
-            self.verdict = match rest {
-                Some(config) => {
-                    let asked = ApprovalRequest {
-                        config,
-                        ..asked.clone()
-                    };
-                    decide(&asked, &self.answers, now)
-                }
-                None => Verdict::Granted {
-                    by: Vec::new(),
-                    at: now,
-                },
-            };
-        }
+        let rest = match responses.accepted.is_empty() {
+            true => Some(asked.config),
+            false => rest,
+        };
+        self.verdict = match rest {
+            Some(config) => {
+                let asked = ApprovalRequest {
+                    config,
+                    ..asked.clone()
+                };
+                decide(&asked, &self.answers, now)
+            }
+            None => Verdict::Granted {
+                by: Vec::new(),
+                at: now,
+            },
+        };
+        let rest = rest.map(|rest| rest.rules.as_slice()).unwrap_or_default();
+        self.status.escalated = escalated(&self.verdict, (asked, rest), now);
         if matches!(self.verdict, Verdict::Granted { .. }) {
-            let rest = rest.map(|rest| rest.rules.as_slice()).unwrap_or_default();
             let replaced = policy::find_absent(&asked.config.rules, rest).into_iter();
             self.on_call = Some(OnCall {
                 checks: responses.accepted,
@@ -162,7 +164,6 @@ impl Approvals {
         } else {
             self.pending = responses.pending;
         }
-        self.status.escalated = escalated(&self.verdict, asked, now);
         self
     }
 
@@ -177,14 +178,22 @@ impl Approvals {
     }
 }
 
-/// Returns the rules without their approvals that have additional approvers by now, by their names.
-fn escalated(verdict: &Verdict, asked: &ApprovalRequest<'_>, now: Timestamp) -> Vec<String> {
+/// Returns the rules without their approvals that have additional approvers by now, by their names; `required` are the
+/// rules that the verdict is about, of which one can have another name if a check replaced the other source of it.
+fn escalated(
+    verdict: &Verdict,
+    (asked, required): (&ApprovalRequest<'_>, &[ApprovalRule]),
+    now: Timestamp,
+) -> Vec<String> {
     let Verdict::Waiting { missing, .. } = verdict else {
         return Vec::new();
     };
     let is_missing = |rule: &&ApprovalRule| missing.iter().any(|one| one.rule == rule.name);
-    let rules = asked.config.rules.iter().filter(is_missing);
+    let missing: Vec<ApprovalRule> = required.iter().filter(is_missing).cloned().collect();
+    let rules = asked.config.rules.iter();
     let rules = rules.filter(|rule| is_escalated(rule, asked.created, now));
+    let rules =
+        rules.filter(|rule| policy::find_absent(std::slice::from_ref(*rule), &missing).is_empty());
     rules.map(|rule| rule.name.clone()).collect()
 }
 
@@ -246,8 +255,8 @@ pub(crate) fn settled<S, Q>(
     }
 }
 
-/// Returns the audit record for a request that begins to wait, and again when the requested access differs
-/// from its status: notifications to approvers depend on it.
+/// Returns the audit records for a request that begins to wait, and again when the requested access differs
+/// from its status: notifications to approvers depend on them.
 pub(in crate::access) fn requested<K: Kind>(
     kind: &K,
     now: Timestamp,
@@ -255,21 +264,28 @@ pub(in crate::access) fn requested<K: Kind>(
     known: &FactsOf<K>,
     assessment: &Assessment,
     said: Option<&ApprovalStatus>,
-) -> Option<Record> {
+) -> Vec<Record> {
     let State::Waiting(failure) = &assessment.state else {
-        return None;
+        return Vec::new();
     };
-    let asked = assessment.approval.as_ref()?;
-    let stamp = request.stamp(kind.keys()).ok()?;
-    let config = policy::approval(stamp.judgement.as_ref(), known.template.as_deref()?)?;
+    let asked = assessment.approval.as_ref();
+    let Some((asked, template)) = asked.zip(known.template.as_deref()) else {
+        return Vec::new();
+    };
+    let Ok(stamp) = request.stamp(kind.keys()) else {
+        return Vec::new();
+    };
+    let Some(config) = policy::approval(stamp.judgement.as_ref(), template) else {
+        return Vec::new();
+    };
     let (action, decision) = (Action::ApprovalRequested, Decision::Note);
     let record = request.record(now, action, decision, WAITING, &failure.message);
     request_of(record, failure, &config, (stamp.requester, asked), said)
 }
 
-/// Creates that audit record from one about the request: requester, approvers and deadline; or one about the
-/// escalation of rules, if the status shows the same approvals without it. `None` if the status already shows both, or
-/// if the request waits for another reason.
+/// Creates those audit records from one about the request: requester, approvers and deadline, and one about the
+/// escalation of rules. Each is left out if the status already shows it; both are, if the request waits for another
+/// reason.
 #[must_use]
 pub fn request_of(
     mut record: Record,
@@ -277,36 +293,46 @@ pub fn request_of(
     config: &ApprovalConfig,
     (requester, asked): (Requester, &ApprovalStatus),
     said: Option<&ApprovalStatus>,
-) -> Option<Record> {
+) -> Vec<Record> {
     if failure.reason != WAITING {
-        return None;
+        return Vec::new();
     }
-    let mut subject = format!("{} {}", record.request.uid, asked.digest);
-    let mut notify = config.rules.iter().any(|rule| rule.notify);
-    if let Some(said) = said.filter(|said| said.digest == asked.digest) {
-        let escalated = asked.escalated.iter();
-        let escalated = escalated.filter(|rule| !said.escalated.contains(rule));
-        let escalated: Vec<&str> = escalated.map(String::as_str).collect();
-        if escalated.is_empty() {
-            return None;
-        }
-        record.action = Action::ApprovalEscalated;
-        subject = format!("{subject} {}", escalated.join(" "));
-        let rules = config.rules.iter();
-        let mut rules = rules.filter(|rule| escalated.contains(&rule.name.as_str()));
-        notify = rules.any(|rule| rule.escalation.as_ref().is_some_and(|it| it.notify));
-    }
-    record.id = Record::id(record.action, &subject);
+    let who = failure.message.trim_start_matches("waiting for ");
     record.user = Some(requester);
     record.until = Some(asked.until);
-    let who = failure.message.trim_start_matches("waiting for ");
     record = record
         .detail(APPROVERS, who)
         .detail("digest", &asked.digest);
-    if !notify {
-        record = record.detail(NOTIFY, "false");
+    let record_of = |action: Action, subject: &str, notify: bool| {
+        let mut record = record.clone();
+        record.action = action;
+        record.id = Record::id(action, subject);
+        match notify {
+            true => record,
+            false => record.detail(NOTIFY, "false"),
+        }
+    };
+    let said = said.filter(|said| said.digest == asked.digest);
+    let shown = said.map(|said| said.escalated.as_slice());
+    let shown = shown.unwrap_or_default();
+    let escalated = asked.escalated.iter();
+    let escalated = escalated.filter(|rule| !shown.contains(rule));
+    let escalated: Vec<&str> = escalated.map(String::as_str).collect();
+    let subject = format!("{} {}", record.request.uid, asked.digest);
+    let mut records = Vec::new();
+    if said.is_none() {
+        let notify = config.rules.iter().any(|rule| rule.notify);
+        records.push(record_of(Action::ApprovalRequested, &subject, notify));
     }
-    Some(record)
+    // A request can be escalated when its approvers are asked for the first time: the routes of both are told.
+    if !escalated.is_empty() {
+        let subject = format!("{subject} {}", escalated.join(" "));
+        let rules = config.rules.iter();
+        let mut rules = rules.filter(|rule| escalated.contains(&rule.name.as_str()));
+        let notify = rules.any(|rule| rule.escalation.as_ref().is_some_and(|it| it.notify));
+        records.push(record_of(Action::ApprovalEscalated, &subject, notify));
+    }
+    records
 }
 
 /// Requires a read from the API server itself before approved access is granted: the watch may not have shown

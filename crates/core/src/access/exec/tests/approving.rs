@@ -206,7 +206,10 @@ fn escalation_is_recorded_once_and_names_the_further_approvers() {
         [Action::ApprovalRequested, Action::ApprovalEscalated]
     );
     let record = world.records.last().unwrap();
-    assert_eq!(record.details["approvers"], "security: bob, carol, dave may");
+    assert_eq!(
+        record.details["approvers"],
+        "security: bob, carol, dave may"
+    );
     assert!(!record.details.contains_key("notify"));
     assert_eq!(after.escalated, ["security"]);
     // What was approved does not change.
@@ -218,6 +221,28 @@ fn escalation_is_recorded_once_and_names_the_further_approvers() {
     world.approvals.push(given);
     assert_eq!(world.settle(timestamp(303)).phase, Phase::Active);
     assert_eq!(approved(&world).2, "Approved by dave (security)");
+}
+
+#[test]
+fn escalation_before_the_first_pass_is_recorded_too() {
+    let mut world = world();
+    let config = world.config().approval.as_mut().unwrap();
+    config.rules[0].escalation = Some(Escalation {
+        after: "5m".into(),
+        groups: Vec::new(),
+        users: vec!["dave".into()],
+        notify: true,
+    });
+    // The operator was unavailable until then.
+    let status = world.settle(timestamp(301));
+    assert_eq!(status.approval.unwrap().escalated, ["security"]);
+    assert_eq!(
+        actions(&world),
+        [Action::ApprovalRequested, Action::ApprovalEscalated]
+    );
+    assert_ne!(world.records[0].id, world.records[1].id);
+    world.settle(timestamp(302));
+    assert_eq!(world.records.len(), 2);
 }
 
 #[test]

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use oz_api::{AccessRequestApproval, ApprovalConfig, EndReason, OnCallCheck, Phase, conditions};
+use oz_api::{
+    AccessRequestApproval, ApprovalConfig, EndReason, Escalation, OnCallCheck, Phase, conditions,
+};
+use oz_trail::Action;
 
 use super::world::*;
 use crate::access::approval;
@@ -118,7 +121,10 @@ fn grant(world: &World) -> Grant {
 fn requester_who_is_on_call_is_granted_without_approval() {
     let mut world = unless(&["duty"]);
     let plan = world.pass(timestamp(1));
-    assert_eq!(queries(&plan), [("duty".into(), "alice".into(), None, true)]);
+    assert_eq!(
+        queries(&plan),
+        [("duty".into(), "alice".into(), None, true)]
+    );
     assert_eq!(world.status().phase, Phase::Pending);
     assert_eq!(world.approved_condition().1, "OnCallCheckPending");
     // No approver is asked before the check has responded.
@@ -159,18 +165,74 @@ fn other_responses_replace_no_approval() {
         ..alice()
     };
     for (check, person, asked_at, answer, now, note) in [
-        ("duty", alice(), 1, off_call(), 2, "alice is not on call by on-call check duty"),
-        ("duty", alice(), 1, away(), 2, "on-call check duty does not respond"),
+        (
+            "duty",
+            alice(),
+            1,
+            off_call(),
+            2,
+            "alice is not on call by on-call check duty",
+        ),
+        (
+            "duty",
+            alice(),
+            1,
+            away(),
+            2,
+            "on-call check duty does not respond",
+        ),
         // The failure policy has no effect before the grant.
-        ("lenient", alice(), 1, away(), 2, "on-call check lenient does not respond"),
-        ("unknown", alice(), 1, Answer::Accepted, 2, "set tickets.checks.unknown"),
+        (
+            "lenient",
+            alice(),
+            1,
+            away(),
+            2,
+            "on-call check lenient does not respond",
+        ),
+        (
+            "unknown",
+            alice(),
+            1,
+            Answer::Accepted,
+            2,
+            "set tickets.checks.unknown",
+        ),
         // A response about another user, or about a user who has other groups by now.
         ("duty", bob, 1, Answer::Accepted, 8, "has not responded yet"),
-        ("duty", other_groups, 1, Answer::Accepted, 8, "has not responded yet"),
-        ("duty", of_group, 1, Answer::Accepted, 8, "has not responded yet"),
+        (
+            "duty",
+            other_groups,
+            1,
+            Answer::Accepted,
+            8,
+            "has not responded yet",
+        ),
+        (
+            "duty",
+            of_group,
+            1,
+            Answer::Accepted,
+            8,
+            "has not responded yet",
+        ),
         // A response from before the request, and one that is too old.
-        ("duty", alice(), -1, Answer::Accepted, 8, "has not responded yet"),
-        ("duty", alice(), 1, Answer::Accepted, 1 + EVERY + TIMEOUT, "is asked again"),
+        (
+            "duty",
+            alice(),
+            -1,
+            Answer::Accepted,
+            8,
+            "has not responded yet",
+        ),
+        (
+            "duty",
+            alice(),
+            1,
+            Answer::Accepted,
+            1 + EVERY + TIMEOUT,
+            "is asked again",
+        ),
     ] {
         let mut world = unless(&[check]);
         world.on_call_said(person, check, asked_at, answer);
@@ -179,7 +241,10 @@ fn other_responses_replace_no_approval() {
         let (_, reason, message) = world.approved_condition();
         assert_eq!(reason, "Waiting", "{message}");
         let start = "waiting for security: bob may; ";
-        assert!(message.starts_with(start) && message.contains(note), "{message}");
+        assert!(
+            message.starts_with(start) && message.contains(note),
+            "{message}"
+        );
         assert_eq!(world.actions(), ["ApprovalRequested"]);
 
         // The approval is as valid as without the check, which the grant then does not seal.
@@ -247,7 +312,10 @@ fn check_for_a_group_is_asked_about_its_members() {
         .to_vec();
     world.stamp("alice", &["devs"]);
     let asked = queries(&world.pass(timestamp(1)));
-    assert_eq!(asked, [("duty".into(), "alice".into(), Some("devs".into()), true)]);
+    assert_eq!(
+        asked,
+        [("duty".into(), "alice".into(), Some("devs".into()), true)]
+    );
     let person = |group: &str| Person {
         group: Some(group.into()),
         ..alice()
@@ -259,7 +327,12 @@ fn check_for_a_group_is_asked_about_its_members() {
     assert!(message.contains("not a member of the group"), "{message}");
     world.on_call_said(person("devs"), "duty", 3, Answer::Accepted);
     assert_eq!(world.settle(timestamp(4)).phase, Phase::Active);
-    assert!(world.approved_condition().2.ends_with("by duty of group devs"));
+    assert!(
+        world
+            .approved_condition()
+            .2
+            .ends_with("by duty of group devs")
+    );
 }
 
 /// Returns a request with an access policy that requires carol's approval, unless one of these checks accepts the
@@ -291,8 +364,18 @@ fn check_replaces_only_rules_of_its_own_source() {
     let table: [(&[&str], &[&str], &str, &str); 4] = [
         (&["duty"], &[], "duty", "waiting for prod/sre: carol may"),
         (&[], &["duty"], "duty", "waiting for security: bob may"),
-        (&["duty"], &["lenient"], "duty", "waiting for prod/sre: carol may"),
-        (&["duty"], &["lenient"], "lenient", "waiting for security: bob may"),
+        (
+            &["duty"],
+            &["lenient"],
+            "duty",
+            "waiting for prod/sre: carol may",
+        ),
+        (
+            &["duty"],
+            &["lenient"],
+            "lenient",
+            "waiting for security: bob may",
+        ),
     ];
     for (of_template, of_policy, accepts, waits) in table {
         let mut world = judged(of_template, of_policy);
@@ -328,6 +411,31 @@ fn check_replaces_only_rules_of_its_own_source() {
     assert_eq!(world.settle(timestamp(2)).phase, Phase::Active);
 }
 
+#[test]
+fn rule_in_common_escalates_while_a_check_replaces_its_other_source() {
+    let mut world = judged(&["duty"], &[]);
+    let escalation = Some(Escalation {
+        after: "5m".into(),
+        groups: Vec::new(),
+        users: vec!["dave".into()],
+        notify: true,
+    });
+    world.config().approval.as_mut().unwrap().rules[0].escalation = escalation.clone();
+    let extra = world.judgement.as_mut().unwrap().approval.as_mut().unwrap();
+    extra.rules[0].users = vec!["bob".into()];
+    extra.rules[0].escalation = escalation;
+    world.stamp("alice", &["devs"]);
+    world.on_call_said(alice(), "duty", 299, Answer::Accepted);
+    let status = world.settle(timestamp(300));
+    let message = world.approved_condition().2;
+    let expected = "waiting for prod/sre: bob, dave may";
+    assert!(message.starts_with(expected), "{message}");
+    assert_eq!(status.approval.unwrap().escalated, ["security"]);
+    let record = world.records.last().unwrap();
+    assert_eq!(record.action, Action::ApprovalEscalated);
+    assert!(!record.details.contains_key("notify"));
+}
+
 /// Returns a grant of an hour for which a check replaced the approval in the first second.
 fn granted(check: &str) -> World {
     let mut world = unless(&[check]);
@@ -361,7 +469,10 @@ fn grant_asks_at_each_interval_and_ends_with_the_shift() {
         let ending = status.ending.unwrap();
         assert_eq!(ending.reason, EndReason::OnCallEnded);
         let detail = ending.detail.unwrap();
-        assert!(detail.starts_with("alice is no longer on call by"), "{detail}");
+        assert!(
+            detail.starts_with("alice is no longer on call by"),
+            "{detail}"
+        );
         assert!(world.live.is_empty());
         assert_eq!(world.ended.len(), 1);
         assert_eq!(world.records.last().unwrap().reason, "OnCallEnded");

@@ -319,8 +319,20 @@ pub fn stricter<T: AccessTemplate>(
     let check = check
         .filter(|_| !ask.emergency)
         .map(|check| Stricter::TicketCheck(check.to_string()));
-    let on_call = on_call_checks(sealed, template).concat();
-    compared(sealed, new, holds(new, ask, template), (rules, on_call.as_slice()), check)
+    // Rules that stay while the requester is on call count, too: the grant follows the sealed checks. A new rule is
+    // additional exactly if it is while all checks accept the requester but those of its own source.
+    let all = on_call_checks(sealed, template).concat();
+    let but = |list: &[OnCallCheck]| {
+        let others = all.iter().filter(|check| !list.contains(check));
+        others.cloned().collect::<Vec<_>>()
+    };
+    let lists = on_call_checks(new, template).into_iter();
+    let cases: Vec<Vec<OnCallCheck>> = [Vec::new(), all.clone()]
+        .into_iter()
+        .chain(lists.map(but))
+        .collect();
+    let holds = holds(new, ask, template);
+    compared(sealed, new, holds, (rules, &cases), check)
 }
 
 /// Returns the same for an object without a template.
@@ -332,16 +344,18 @@ pub fn stricter_without_template(
     kind: &str,
 ) -> Option<Stricter> {
     let rules = |judgement: Option<&Judgement>, _: &[OnCallCheck]| rules(judgement);
-    compared(sealed, new, permits(new, reason, kind), (rules, &[]), None)
+    let cases = [Vec::new()];
+    let permits = permits(new, reason, kind);
+    compared(sealed, new, permits, (rules, &cases), None)
 }
 
 fn compared(
     sealed: Option<&Judgement>,
     new: Option<&Judgement>,
     holds: Result<(), Denial>,
-    (rules, on_call): (
+    (rules, cases): (
         impl Fn(Option<&Judgement>, &[OnCallCheck]) -> Option<ApprovalConfig>,
-        &[OnCallCheck],
+        &[Vec<OnCallCheck>],
     ),
     check: Option<Stricter>,
 ) -> Option<Stricter> {
@@ -356,11 +370,7 @@ fn compared(
     if check.is_some() {
         return check;
     }
-    // Rules that stay while the requester is on call count, too: the grant follows the sealed checks.
-    let each = on_call.iter().map(std::slice::from_ref);
-    let none: &[OnCallCheck] = &[];
-    let mut cases = [none, on_call].into_iter().chain(each);
-    cases.find_map(|accepted| {
+    cases.iter().find_map(|accepted| {
         let (before, now) = (rules(sealed, accepted), rules(new, accepted)?);
         stricter_rules(before, now, new)
     })

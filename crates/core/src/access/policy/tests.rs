@@ -151,40 +151,82 @@ fn on_call_check_replaces_only_rules_of_its_own_source() {
     let plain = own.clone();
     own.spec.access_config.approval.as_mut().unwrap().unless = checks(&["a"]);
     let none = template(&[]);
-    type Row<'a> = (&'a ExecAccessTemplate, Vec<AccessPolicy>, &'a [&'a str], &'a str);
+    type Row<'a> = (
+        &'a ExecAccessTemplate,
+        Vec<AccessPolicy>,
+        &'a [&'a str],
+        &'a str,
+    );
     let rows: Vec<Row<'_>> = vec![
         (&own, vec![], &[], "security"),
         (&own, vec![], &["a"], ""),
         (&own, vec![], &["b"], "security"),
-        (&own, vec![agree_unless("p", &sre, &["b"])], &[], "security p/sre"),
+        (
+            &own,
+            vec![agree_unless("p", &sre, &["b"])],
+            &[],
+            "security p/sre",
+        ),
         (&own, vec![agree_unless("p", &sre, &["b"])], &["a"], "p/sre"),
-        (&own, vec![agree_unless("p", &sre, &["b"])], &["b"], "security"),
+        (
+            &own,
+            vec![agree_unless("p", &sre, &["b"])],
+            &["b"],
+            "security",
+        ),
         (&own, vec![agree_unless("p", &sre, &["b"])], &["a", "b"], ""),
         // A rule that two sources have in common is required until both are replaced.
-        (&own, vec![agree_unless("p", &security, &[])], &[], "security"),
-        (&own, vec![agree_unless("p", &security, &[])], &["a"], "p/security"),
-        (&plain, vec![agree_unless("p", &security, &["a"])], &["a"], "security"),
+        (
+            &own,
+            vec![agree_unless("p", &security, &[])],
+            &[],
+            "security",
+        ),
+        (
+            &own,
+            vec![agree_unless("p", &security, &[])],
+            &["a"],
+            "p/security",
+        ),
+        (
+            &plain,
+            vec![agree_unless("p", &security, &["a"])],
+            &["a"],
+            "security",
+        ),
         (
             &none,
-            vec![agree_unless("p", &security, &["a"]), agree_unless("q", &security, &["b"])],
+            vec![
+                agree_unless("p", &security, &["a"]),
+                agree_unless("q", &security, &["b"]),
+            ],
             &[],
             "p/security",
         ),
         (
             &none,
-            vec![agree_unless("p", &security, &["a"]), agree_unless("q", &security, &["b"])],
+            vec![
+                agree_unless("p", &security, &["a"]),
+                agree_unless("q", &security, &["b"]),
+            ],
             &["a"],
             "q/security",
         ),
         (
             &none,
-            vec![agree_unless("p", &security, &["a"]), agree_unless("q", &security, &[])],
+            vec![
+                agree_unless("p", &security, &["a"]),
+                agree_unless("q", &security, &[]),
+            ],
             &["a"],
             "q/security",
         ),
         (
             &none,
-            vec![agree_unless("p", &security, &["a"]), agree_unless("q", &security, &["a"])],
+            vec![
+                agree_unless("p", &security, &["a"]),
+                agree_unless("q", &security, &["a"]),
+            ],
             &["a"],
             "",
         ),
@@ -250,6 +292,21 @@ fn access_policy_with_fewer_on_call_checks_is_stricter() {
             &template,
         );
         assert_eq!(found.is_some(), expected, "{sealed:?} {new:?}: {found:?}");
+    }
+
+    // Two access policies with one rule: it stays required only if b and c accept the requester, and a does not.
+    let both = |first: &[&str]| {
+        let policies = [
+            agree_unless("p", &sre, first),
+            agree_unless("q", &sre, &["c"]),
+        ];
+        let all = policies.map(|policy| (policy, Ok::<_, String>(true)));
+        together(&all, &template)
+    };
+    let (sealed, new) = (both(&["a", "b"]), both(&["a"]));
+    for (sealed, new, expected) in [(&sealed, &new, true), (&new, &sealed, false)] {
+        let found = stricter(Some(sealed), Some(new), Ask::default(), &template);
+        assert_eq!(found.is_some(), expected, "{found:?}");
     }
 }
 

@@ -84,11 +84,20 @@ mod tests {
                           "now": ["U4"]});
         for (text, expected) in [
             ("requester.user in body.data.onCallRecipients", true),
-            ("body.data.onCallRecipients.exists(one, one == requester.user)", true),
+            (
+                "body.data.onCallRecipients.exists(one, one == requester.user)",
+                true,
+            ),
             ("requester.uid in body.data.onCallRecipients", false),
             ("body.team in requester.groups", true),
-            ("{'alice@shop.test': 'U4'}[requester.user] in body.now", true),
-            ("{'alice@shop.test': 'U5'}[requester.user] in body.now", false),
+            (
+                "{'alice@shop.test': 'U4'}[requester.user] in body.now",
+                true,
+            ),
+            (
+                "{'alice@shop.test': 'U5'}[requester.user] in body.now",
+                false,
+            ),
         ] {
             let until = Instant::now() + Duration::from_secs(10);
             let said = accepts(text, (200, Some(&body)), Some(&alice), until);

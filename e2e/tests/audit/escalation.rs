@@ -46,11 +46,16 @@ async fn rule_without_approvals_gets_further_approvers_after_its_time() -> Resul
 
     // Before its time, the further approvers are none.
     let waiting = alice
-        .until("later", "to wait for bob", |status| status.approval.is_some())
+        .until("later", "to wait for bob", |status| {
+            status.approval.is_some()
+        })
         .await?;
     let early = answer_to(&waiting, "early", true)?;
     let refused = CAROL.create(admin, namespace, plural, &early).await;
-    let why = refused.err().context("carol approved too early")?.to_string();
+    let why = refused
+        .err()
+        .context("carol approved too early")?
+        .to_string();
     ensure!(why.contains("is in no approval rule"), "{why}");
 
     let escalated = |status: &RequestStatus| {

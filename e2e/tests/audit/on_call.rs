@@ -60,7 +60,9 @@ async fn requester_has_access_without_approval_until_the_shift_ends() -> Result<
     let scene = Scene::set(cluster, "oncall").await?;
     scene.template(&template("guarded", "duty")).await?;
     let alice = scene.requests("alice").await?;
-    alice.create(&exec_request("debug", "guarded", "1h")).await?;
+    alice
+        .create(&exec_request("debug", "guarded", "1h"))
+        .await?;
     let status = alice.ready("debug").await?.status();
     assert_eq!(said(&status).0, "OnCall", "{status:?}");
 
@@ -81,9 +83,11 @@ async fn requester_has_access_without_approval_until_the_shift_ends() -> Result<
     // The operator asks repeatedly. The first response after the end of the shift ends access: one query can run at
     // that moment, and the next one follows after an interval.
     let before = queries(&server);
-    eventually("alice to be asked about again", CONDITION_TIMEOUT, async || {
-        Ok((queries(&server) > before + 1).then_some(()))
-    })
+    eventually(
+        "alice to be asked about again",
+        CONDITION_TIMEOUT,
+        async || Ok((queries(&server) > before + 1).then_some(())),
+    )
     .await?;
     server.answer(TicketAnswer::on_call("erin"));
     let at_end = queries(&server);

@@ -78,9 +78,10 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Result<Vec<Entitlement>, 
             let limits = format!("{limits}; after {after}");
             let named = groups.iter().map(|name| (group, name));
             let named = named.chain(users.iter().map(|name| (user, name)));
-            found.extend(named.map(|(kind, name)| {
-                of(EntitlementKind::Approve, kind, name, &source, &limits)
-            }));
+            found
+                .extend(named.map(|(kind, name)| {
+                    of(EntitlementKind::Approve, kind, name, &source, &limits)
+                }));
         }
         let groups = groups.iter();
         found

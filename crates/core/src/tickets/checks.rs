@@ -122,7 +122,9 @@ enum CheckUrlInvalid {
     )]
     Subject,
     /// Both subjects.
-    #[error("must have either {TICKET} or the placeholders of an on-call check: {USER}, {UID} and {GROUP}")]
+    #[error(
+        "must have either {TICKET} or the placeholders of an on-call check: {USER}, {UID} and {GROUP}"
+    )]
     Both,
 }
 
@@ -416,12 +418,30 @@ mod tests {
                 Ok("https://duty.test/a%20b/%7Buid%7D%2Fx?uid=u%26v%3D1".to_owned()),
             ),
             // Without a value, the URL would ask about all users.
-            (person("", "u-1", Some("sre")), Err(SubjectError::Value(USER))),
-            (person("alice", "", Some("sre")), Err(SubjectError::Value(UID))),
-            (person("alice", "u-1", None), Err(SubjectError::Value(GROUP))),
-            (person("..", "u-1", Some("sre")), Err(SubjectError::Value(USER))),
-            (person("alice", "u-1", Some(r"a\..")), Err(SubjectError::Value(GROUP))),
-            (Subject::Ticket("INC-1".to_owned()), Err(SubjectError::OnCall)),
+            (
+                person("", "u-1", Some("sre")),
+                Err(SubjectError::Value(USER)),
+            ),
+            (
+                person("alice", "", Some("sre")),
+                Err(SubjectError::Value(UID)),
+            ),
+            (
+                person("alice", "u-1", None),
+                Err(SubjectError::Value(GROUP)),
+            ),
+            (
+                person("..", "u-1", Some("sre")),
+                Err(SubjectError::Value(USER)),
+            ),
+            (
+                person("alice", "u-1", Some(r"a\..")),
+                Err(SubjectError::Value(GROUP)),
+            ),
+            (
+                Subject::Ticket("INC-1".to_owned()),
+                Err(SubjectError::OnCall),
+            ),
         ] {
             assert_eq!(check.url(&subject), expected, "{subject:?}");
         }
@@ -436,12 +456,32 @@ mod tests {
             ("https://duty.test/{user}", "status == 200", None),
             ("https://duty.test/?id={uid}", "status == 200", None),
             ("https://duty.test/now", "body.user == requester.user", None),
-            ("https://duty.test/now", "status == 200", Some("must have {ticket}")),
+            (
+                "https://duty.test/now",
+                "status == 200",
+                Some("must have {ticket}"),
+            ),
             // The group alone does not name a user.
-            ("https://duty.test/{group}", "status == 200", Some("must have {ticket}")),
-            ("https://duty.test/{ticket}/{user}", "status == 200", Some("must have either")),
-            ("https://{user}.test/", "status == 200", Some("only in its path or query")),
-            ("https://duty.test:{group}/{user}", "status == 200", Some("only in its path or query")),
+            (
+                "https://duty.test/{group}",
+                "status == 200",
+                Some("must have {ticket}"),
+            ),
+            (
+                "https://duty.test/{ticket}/{user}",
+                "status == 200",
+                Some("must have either"),
+            ),
+            (
+                "https://{user}.test/",
+                "status == 200",
+                Some("only in its path or query"),
+            ),
+            (
+                "https://duty.test:{group}/{user}",
+                "status == 200",
+                Some("only in its path or query"),
+            ),
         ] {
             match said {
                 None => assert!(on_call(url, accept).is_ok(), "{url}"),

@@ -36,7 +36,9 @@ pub enum SubjectError {
     #[error("the check is a ticket check, and cannot be asked about a requester")]
     Ticket,
     /// A value is missing, or would name another path of the server.
-    #[error("the URL of the check requires {0}, and the request has no value for it that a URL can contain")]
+    #[error(
+        "the URL of the check requires {0}, and the request has no value for it that a URL can contain"
+    )]
     Value(&'static str),
 }
 

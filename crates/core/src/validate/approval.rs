@@ -151,7 +151,11 @@ fn on_call(place: &str, checks: &[OnCallCheck], found: &mut Found) {
         let field = format!("{field}[{index}]");
         let name = &check.check;
         found.check(&format!("{field}.check"), name, name::dns_label(name));
-        if check.group.as_deref().is_some_and(|group| group.trim().is_empty()) {
+        if check
+            .group
+            .as_deref()
+            .is_some_and(|group| group.trim().is_empty())
+        {
             let message = "must not be empty: omit it for any requester";
             found.add(&format!("{field}.group"), message);
         }

@@ -229,17 +229,33 @@ mod tests {
             ..Person::default()
         });
         for (status, body, expected) in [
-            (200, r#"{"on_call": [{"email": "bob@shop.test"}, {"email": "alice@shop.test"}]}"#, "yes"),
+            (
+                200,
+                r#"{"on_call": [{"email": "bob@shop.test"}, {"email": "alice@shop.test"}]}"#,
+                "yes",
+            ),
             (200, r#"{"on_call": [{"email": "bob@shop.test"}]}"#, "no"),
             (200, r#"{"on_call": []}"#, "no"),
             (404, "", "no"),
             (200, r#"{"on_call": [{"name": "alice"}]}"#, "nothing"),
             (200, "{}", "nothing"),
             (200, "<html>alice@shop.test</html>", "nothing"),
-            (302, r#"{"on_call": [{"email": "alice@shop.test"}]}"#, "nothing"),
-            (401, r#"{"on_call": [{"email": "alice@shop.test"}]}"#, "nothing"),
+            (
+                302,
+                r#"{"on_call": [{"email": "alice@shop.test"}]}"#,
+                "nothing",
+            ),
+            (
+                401,
+                r#"{"on_call": [{"email": "alice@shop.test"}]}"#,
+                "nothing",
+            ),
             (429, "", "nothing"),
-            (500, r#"{"on_call": [{"email": "alice@shop.test"}]}"#, "nothing"),
+            (
+                500,
+                r#"{"on_call": [{"email": "alice@shop.test"}]}"#,
+                "nothing",
+            ),
         ] {
             let code = StatusCode::from_u16(status).unwrap();
             let answer = server.judged(&alice, code, Bytes::from(body)).await;
@@ -269,7 +285,9 @@ mod tests {
         let server = server("https://jira.test/{ticket}", "status == 200").unwrap();
         let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
         let ticket = Subject::Ticket("INC-1".to_owned());
-        let answer = server.judged(&ticket, StatusCode::OK, Bytes::from(deep)).await;
+        let answer = server
+            .judged(&ticket, StatusCode::OK, Bytes::from(deep))
+            .await;
         assert!(matches!(answer, Answer::Away(_)), "{answer:?}");
     }
 
@@ -286,8 +304,16 @@ mod tests {
             ),
             ("https://jira.test/{ticket}", "status ==", "accept"),
             ("https://jira.test/{ticket}", "ticket == 'x'", "accept"),
-            ("https://jira.test/{ticket}", "requester.user == 'x'", "accept"),
-            ("https://duty.test/{user}", "requester.name == 'x'", "accept"),
+            (
+                "https://jira.test/{ticket}",
+                "requester.user == 'x'",
+                "accept",
+            ),
+            (
+                "https://duty.test/{user}",
+                "requester.name == 'x'",
+                "accept",
+            ),
             // The text "requester" is not the variable.
             ("https://duty.test/now", "body.requester == 'x'", "accept"),
             ("https://127.0.0.1/{user}", "status == 200", "url"),

@@ -64,10 +64,16 @@ fn id(user: &str) -> String {
 /// PagerDuty's list of on-calls: https://developer.pagerduty.com/api-reference/3a6b910f11050-list-all-of-the-on-calls
 fn pagerduty(got: &Got, on_call: &[&str]) -> (u16, Value) {
     if got.authorization != "Token token=y_NbAkKc66ryYTWUXYEu" {
-        return (401, json!({"error": {"message": "Invalid token", "code": 2006}}));
+        return (
+            401,
+            json!({"error": {"message": "Invalid token", "code": 2006}}),
+        );
     }
     if got.path != "/oncalls" || !got.has("schedule_ids%5B%5D", "PI7DH85") {
-        return (404, json!({"error": {"message": "Not Found", "code": 2100}}));
+        return (
+            404,
+            json!({"error": {"message": "Not Found", "code": 2100}}),
+        );
     }
     let entry = |user: &&str| {
         let mut one = json!({
@@ -97,12 +103,17 @@ fn opsgenie(got: &Got, on_call: &[&str]) -> (u16, Value) {
     let refused = |why: &str| json!({"message": why, "took": 0.001, "requestId": "r-1"});
     match got.authorization.strip_prefix("GenieKey ") {
         Some("eb243592-faa2-4ba2-a551q-1afdf565c889") => {}
-        Some(_) => return (403, refused("You are not authorized to access this resource")),
+        Some(_) => {
+            return (
+                403,
+                refused("You are not authorized to access this resource"),
+            );
+        }
         None => return (401, refused("Could not authenticate")),
     }
     // Without the type, the path has the ID of a schedule.
-    let is_found = got.path == "/v2/schedules/payments/on-calls"
-        && got.has("scheduleIdentifierType", "name");
+    let is_found =
+        got.path == "/v2/schedules/payments/on-calls" && got.has("scheduleIdentifierType", "name");
     if !is_found {
         return (404, refused("No schedule exists with given identifier"));
     }
@@ -114,7 +125,10 @@ fn opsgenie(got: &Got, on_call: &[&str]) -> (u16, Value) {
         let participants = participants.map(|user| json!({"name": user, "type": "user"}));
         data["onCallParticipants"] = participants.collect();
     }
-    (200, json!({"data": data, "took": 0.001, "requestId": "r-2"}))
+    (
+        200,
+        json!({"data": data, "took": 0.001, "requestId": "r-2"}),
+    )
 }
 
 /// A schedule of Grafana OnCall: https://grafana.com/docs/oncall/latest/oncall-api-reference/schedules/

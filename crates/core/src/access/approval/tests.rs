@@ -136,15 +136,31 @@ fn escalation_adds_approvers_to_its_rule_from_its_time_on() {
         ("carol +599", 700, late),
         ("carol -599", 700, late),
         ("carol -600", 700, "denied by carol"),
-        ("carol +600; dave +601", 700, "granted security=carol sre=dave at 601"),
-        ("erin%leads +600; dave +601", 700, "granted security=erin sre=dave at 601"),
-        ("bob +10; dave +11", 12, "granted security=bob sre=dave at 11"),
+        (
+            "carol +600; dave +601",
+            700,
+            "granted security=carol sre=dave at 601",
+        ),
+        (
+            "erin%leads +600; dave +601",
+            700,
+            "granted security=erin sre=dave at 601",
+        ),
+        (
+            "bob +10; dave +11",
+            12,
+            "granted security=bob sre=dave at 11",
+        ),
         // The other rule has no further approvers, and a person counts once.
         ("bob +10; carol +600", 700, "waiting sre: dave may"),
         ("carol +600; erin%leads +601", 700, "waiting sre: dave may"),
         // The requester counts for no rule.
         ("alice%leads +600", 700, late),
-        ("", 1800, "timed out security: bob, carol, group leads may; sre: dave may"),
+        (
+            "",
+            1800,
+            "timed out security: bob, carol, group leads may; sre: dave may",
+        ),
     ] {
         let found = verdict(&person("alice"), &config, &answers(given), timestamp(now));
         assert_eq!(describe(&found), expected, "{given:?} at {now}");

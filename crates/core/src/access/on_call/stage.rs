@@ -193,7 +193,12 @@ pub(in crate::access) fn wait<K: Kind>(
 }
 
 /// Returns the plan of a grant while it lasts: its on-call checks, and the time of the next pass.
-pub(in crate::access) fn keep(now: Timestamp, grant: &Grant, known: &Tickets, mut plan: Plan) -> Plan {
+pub(in crate::access) fn keep(
+    now: Timestamp,
+    grant: &Grant,
+    known: &Tickets,
+    mut plan: Plan,
+) -> Plan {
     let mut asks = Vec::new();
     for check in grant.on_call.iter().flat_map(|on_call| &on_call.checks) {
         let person = Person::new(&grant.requester, check.group.as_deref());
@@ -216,13 +221,17 @@ pub(in crate::access) fn ended(now: Timestamp, grant: &Grant, known: &Tickets) -
         let person = Person::new(&grant.requester, check.group.as_deref());
         about(known, &person, &check.check)
     };
-    let refused = on_call.checks.iter().find_map(|check| match &said(check)?.answer {
-        Answer::Refused(why) => Some((check, why)),
-        Answer::Accepted | Answer::Away(_) => None,
-    });
+    let refused = on_call
+        .checks
+        .iter()
+        .find_map(|check| match &said(check)?.answer {
+            Answer::Refused(why) => Some((check, why)),
+            Answer::Accepted | Answer::Away(_) => None,
+        });
     if let Some((check, why)) = refused {
         let name = name(check);
-        let what = format!("{user} is no longer on call by {name}, which replaced approvals: {why}");
+        let what =
+            format!("{user} is no longer on call by {name}, which replaced approvals: {why}");
         return Some(End::on_call_ended(what));
     }
     on_call.checks.iter().find_map(|check| {

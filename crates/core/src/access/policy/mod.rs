@@ -17,11 +17,11 @@ use serde_json::json;
 use crate::kinds::AccessTemplate;
 
 pub use combine::{Opinion, combine, too_many};
+pub(super) use effect::find_absent;
 pub use effect::{
     Stricter, approval, approval_on_call, asks, both, ceiling, holds, joined, longest, note,
     on_call_checks, permits, requires_approval, rules, stricter, stricter_without_template,
 };
-pub(super) use effect::find_absent;
 pub use situation::Situation;
 
 /// The maximum number of access policies in a cluster. With more, all requests are refused.

@@ -242,7 +242,11 @@ pub(super) fn step_text(step: &Step) -> String {
             Err(_) if effect.port == tickets::PORT => match tickets::Ask::try_from(effect) {
                 Ok(ask) => match &ask.subject {
                     Subject::Ticket(ticket) => {
-                        format!("run check {} for ticket {}", ask.check, output::line(ticket))
+                        format!(
+                            "run check {} for ticket {}",
+                            ask.check,
+                            output::line(ticket)
+                        )
                     }
                     Subject::Requester(person) => format!(
                         "run on-call check {} for {}",

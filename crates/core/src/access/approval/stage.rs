@@ -77,7 +77,8 @@ pub(in crate::access) fn evaluate<K: Kind>(
     let approvals = Approvals { note, ..approvals };
     let lists = policy::on_call_checks(stamp.judgement.as_ref(), template);
     let times = (now, request.created());
-    let responses = on_call::responses(times, &stamp.requester, &lists, &known.tickets);
+    let responses = on_call::responses(times, &stamp.requester, &lists, &known.tickets)
+        .without_unneeded(stamp.judgement.as_ref(), template);
     let rest = policy::approval_on_call(stamp.judgement.as_ref(), template, &responses.accepted);
     Some(approvals.with_on_call(responses, &asked, rest.as_ref(), now))
 }

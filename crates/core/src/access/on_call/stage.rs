@@ -51,6 +51,31 @@ enum Effect {
 }
 
 impl Responses {
+    /// Leaves out the checks that replace no rule, because another source requires the same rules: the grant must not
+    /// depend on them.
+    pub(in crate::access) fn without_unneeded<T: AccessTemplate>(
+        mut self,
+        judgement: Option<&Judgement>,
+        template: &T,
+    ) -> Self {
+        let required = |accepted: &[OnCallCheck]| {
+            let rest = policy::approval_on_call(judgement, template, accepted);
+            rest.map(|rest| rest.rules).unwrap_or_default()
+        };
+        let rest = required(&self.accepted);
+        let mut at = 0;
+        while at < self.accepted.len() {
+            let mut others = self.accepted.clone();
+            others.remove(at);
+            if policy::find_absent(&required(&others), &rest).is_empty() {
+                self.accepted = others;
+            } else {
+                at += 1;
+            }
+        }
+        self
+    }
+
     /// Returns the reasons why checks replace no approval, in one line; `None` if there are none.
     pub(in crate::access) fn note(&self) -> Option<String> {
         let notes = &self.notes[..self.notes.len().min(MAX_NOTES)];

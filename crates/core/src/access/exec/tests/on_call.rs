@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use oz_api::{
-    AccessRequestApproval, ApprovalConfig, EndReason, Escalation, OnCallCheck, Phase, conditions,
+    AccessRequestApproval, ApprovalConfig, ApprovalRule, EndReason, Escalation, OnCallCheck, Phase,
+    conditions,
 };
 use oz_trail::Action;
 
@@ -412,6 +413,38 @@ fn check_replaces_only_rules_of_its_own_source() {
 }
 
 #[test]
+fn grant_does_not_depend_on_a_check_that_replaced_no_rule() {
+    let mut world = judged(&["duty"], &["lenient"]);
+    let extra = world.judgement.as_mut().unwrap().approval.as_mut().unwrap();
+    extra.rules.push(Rule {
+        name: "night/security".into(),
+        users: vec!["bob".into()],
+        unless: Vec::new(),
+        ..extra.rules[0].clone()
+    });
+    world.stamp("alice", &["devs"]);
+    for check in ["duty", "lenient"] {
+        world.on_call_said(alice(), check, 1, Answer::Accepted);
+    }
+    world.settle(timestamp(2));
+    let message = world.approved_condition().2;
+    assert!(
+        message.starts_with("waiting for security: bob may"),
+        "{message}"
+    );
+    let given = answer(&world, "bob", true, 3);
+    world.approvals.push(given);
+    assert_eq!(world.settle(timestamp(4)).phase, Phase::Active);
+    let sealed = grant(&world).on_call.unwrap();
+    assert_eq!(sealed.checks, checks(&["lenient"]));
+    assert_eq!(sealed.rules, ["prod/sre"]);
+    world.on_call_said(alice(), "duty", 5, off_call());
+    assert_eq!(world.settle(timestamp(6)).phase, Phase::Active);
+    world.on_call_said(alice(), "lenient", 7, off_call());
+    assert_eq!(world.settle(timestamp(8)).phase, Phase::Revoked);
+}
+
+#[test]
 fn rule_in_common_escalates_while_a_check_replaces_its_other_source() {
     let mut world = judged(&["duty"], &[]);
     let escalation = Some(Escalation {
@@ -420,7 +453,13 @@ fn rule_in_common_escalates_while_a_check_replaces_its_other_source() {
         users: vec!["dave".into()],
         notify: true,
     });
-    world.config().approval.as_mut().unwrap().rules[0].escalation = escalation.clone();
+    let rules = &mut world.config().approval.as_mut().unwrap().rules;
+    rules.push(ApprovalRule {
+        name: "leads".into(),
+        users: vec!["erin".into()],
+        ..rules[0].clone()
+    });
+    rules[0].escalation.clone_from(&escalation);
     let extra = world.judgement.as_mut().unwrap().approval.as_mut().unwrap();
     extra.rules[0].users = vec!["bob".into()];
     extra.rules[0].escalation = escalation;

@@ -113,6 +113,7 @@ pub fn approval_rule(name: &str, users: &[&str], groups: &[&str], approvals: i32
         users: owned(users),
         approvals,
         notify: true,
+        escalation: None,
     }
 }
 
@@ -130,6 +131,7 @@ pub fn approved_template(
             timeout: timeout.to_owned(),
             when: None,
             require_reason: false,
+            unless: Vec::new(),
         }),
         ..template.spec.access_config
     };

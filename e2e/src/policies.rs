@@ -50,6 +50,7 @@ pub fn agreed(rule: ApprovalRule) -> PolicyThen {
             rules: vec![rule],
             timeout: None,
             require_reason: false,
+            unless: Vec::new(),
         }),
         ..PolicyThen::default()
     }

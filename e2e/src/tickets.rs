@@ -1,4 +1,4 @@
-//! A server for ticket checks that responds as a test configures it.
+//! A server for ticket checks and on-call checks that responds as a test configures it.
 
 use std::sync::Arc;
 
@@ -24,6 +24,20 @@ pub enum TicketAnswer {
     Redirect(String),
     /// No response, as long as the client waits.
     Never,
+}
+
+impl TicketAnswer {
+    /// Returns the response of an on-call server while this user is on call.
+    #[must_use]
+    pub fn on_call(user: &str) -> Self {
+        let entry = json!({
+            "user": {"id": "PT23IWX", "type": "user", "email": user},
+            "schedule": {"id": "PI7DH85", "type": "schedule_reference"},
+            "escalation_level": 1,
+        });
+        let page = json!({"oncalls": [entry], "limit": 25, "offset": 0, "more": false});
+        Self::With(200, page.to_string())
+    }
 }
 
 /// The ticket server.
@@ -78,6 +92,18 @@ impl TicketServer {
         json!({
             "url": self.url("/issue/{ticket}?fields=state"),
             "accept": "status == 200 && body.state == 'open'",
+            "timeout": "1s", "interval": "1s", "failurePolicy": failure_policy,
+        })
+    }
+
+    /// Returns an on-call check that asks the server each second, in the form of PagerDuty's list of on-calls. The query
+    /// has the user, by whom a test distinguishes queries.
+    #[must_use]
+    pub fn on_call_check(&self, failure_policy: &str) -> Value {
+        let query = "schedule_ids%5B%5D=PI7DH85&include%5B%5D=users&for={user}";
+        json!({
+            "url": self.url(&format!("/oncalls?{query}")),
+            "accept": "status == 200 && body.oncalls.exists(one, one.user.email == requester.user)",
             "timeout": "1s", "interval": "1s", "failurePolicy": failure_policy,
         })
     }

@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::{DURATION, DURATION_MESSAGE};
-use super::{ApprovalRule, TicketConfig};
+use super::{ApprovalRule, OnCallCheck, TicketConfig};
 
 /// The effects of an access policy on the requests that it selects, in addition to the template. Of several
 /// access policies, the strictest effect of each kind applies.
@@ -67,6 +67,14 @@ pub struct PolicyApproval {
     /// Requires a reason from each approval and denial.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_reason: bool,
+
+    /// On-call checks, at most 8. While one of them accepts the requester of an access request, the rules of
+    /// this access policy require no approval; access ends when that check stops accepting the requester. The
+    /// rules of the template and of other access policies stay, and so do those for transient bindings and
+    /// harness runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub unless: Vec<OnCallCheck>,
 }
 
 /// Observed state of an access policy.

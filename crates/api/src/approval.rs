@@ -37,6 +37,30 @@ pub struct ApprovalConfig {
     /// Requires a reason from each approval and denial.
     #[serde(default)]
     pub require_reason: bool,
+
+    /// On-call checks, at most 8. While one of them accepts the requester, these rules require no approval;
+    /// access ends when that check stops accepting the requester. The rules of access policies stay. Not
+    /// supported for harness runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub unless: Vec<OnCallCheck>,
+}
+
+/// An on-call check that replaces approvals while it accepts the requester.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub struct OnCallCheck {
+    /// Name of an on-call check in the operator's configuration (the chart's value tickets.checks).
+    #[schemars(length(min = 1, max = 63))]
+    pub check: String,
+
+    /// Group that the requester must be a member of. The check gets it as {group} in its URL. Any requester if
+    /// unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub group: Option<String>,
 }
 
 /// A number of approvals by members of these groups or by these users.
@@ -65,6 +89,37 @@ pub struct ApprovalRule {
 
     /// Sends a notification (the chart's value notifications) when a request requires approvals of this
     /// rule. True if unset.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub notify: bool,
+
+    /// Users and groups that may approve under this rule in addition, after a time without the approvals. None
+    /// if unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<Escalation>,
+}
+
+/// Additional approvers of a rule, after a time. The number of approvals stays, and a person counts for one
+/// rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Escalation {
+    /// Time from the creation of a request until these users and groups may approve, in units from h to ns, such
+    /// as 15m. Must be shorter than the timeout of the approvals.
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
+    pub after: String,
+
+    /// Groups that may approve from then on, at most 64. Service accounts do not count as members.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 512)))]
+    pub groups: Vec<String>,
+
+    /// Users who may approve from then on, at most 64. Service accounts count if they are named here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 512)))]
+    pub users: Vec<String>,
+
+    /// Sends a notification (ApprovalEscalated) at that time, if the rule is not satisfied. True if unset.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub notify: bool,
 }
@@ -97,6 +152,11 @@ pub struct ApprovalStatus {
     /// Time until which the request can be approved.
     #[schemars(schema_with = "super::schema::timestamp")]
     pub until: jiff::Timestamp,
+
+    /// Rules that are not satisfied, and have additional approvers by now, by their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub escalated: Vec<String>,
 }
 
 /// Kind of a request that can be approved.

@@ -83,4 +83,8 @@ pub enum EndReason {
     TicketClosed,
     /// The ticket check did not respond for its timeout, so the state of the ticket is unknown.
     TicketCheckUnavailable,
+    /// The on-call check that replaced an approval stopped accepting the requester.
+    OnCallEnded,
+    /// The on-call check that replaced an approval did not respond for its timeout.
+    OnCallCheckUnavailable,
 }

@@ -57,7 +57,7 @@ pub use access_config::{
 pub use access_policy::{AccessPolicyStatus, PolicyApproval, PolicyDenial, PolicyThen};
 pub use approval::{
     AccessRequestReference, ApprovalConfig, ApprovalRule, ApprovalStatus, ApprovedKind,
-    DEFAULT_APPROVAL_TIMEOUT,
+    DEFAULT_APPROVAL_TIMEOUT, Escalation, OnCallCheck,
 };
 pub use attestation::{Attestation, BreakGlassWindow, MOST_REMOVALS, Removal};
 pub use binding::{

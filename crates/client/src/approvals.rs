@@ -124,7 +124,7 @@ fn find_waiting<R: AccessRequest>(
     let candidate = request.stored().ok()?.candidate();
     let asked =
         ApprovalRequest::from_candidate(&candidate, &who, &template.spec_digest(), &config)?;
-    let open = may_approve(&asked, read.me) && !is_same_person(&who, read.me);
+    let open = may_approve(&asked, read.me, Timestamp::now()) && !is_same_person(&who, read.me);
     if !open || read.is_answered(&candidate) {
         return None;
     }
@@ -216,7 +216,7 @@ fn of_binding<K: transient::Kind>(
     let config = policy::rules(stamp.judgement.as_ref())?;
     let asked = view.asked(own_namespace, &stamp.requester, &config)?;
     let candidate = view.candidate(own_namespace);
-    if !may_approve(&asked, read.me) || read.is_answered(&candidate) {
+    if !may_approve(&asked, read.me, Timestamp::now()) || read.is_answered(&candidate) {
         return None;
     }
     let terms = view.terms.as_ref().ok()?;
@@ -319,7 +319,7 @@ fn of_run(
     let candidate = candidate(&stored);
     let digest = template::digest(spec, base);
     let asked = ApprovalRequest::from_candidate(&candidate, &who, &digest, &config)?;
-    let open = may_approve(&asked, read.me) && !is_same_person(&who, read.me);
+    let open = may_approve(&asked, read.me, Timestamp::now()) && !is_same_person(&who, read.me);
     if !open || read.is_answered(&candidate) {
         return None;
     }

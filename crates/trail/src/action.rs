@@ -38,6 +38,9 @@ pub enum Action {
     RequestDeleted,
     /// A request requires approvals; recorded again if its content changes. The details name the possible approvers.
     ApprovalRequested,
+    /// A request did not receive the approvals of a rule in time, and the rule has additional approvers by now. The
+    /// details name the possible approvers.
+    ApprovalEscalated,
     /// An approver approved a request. The details name the approval rules for which the approval may count.
     ApprovalGiven,
     /// An approver denied a request. The denial ends the request.
@@ -231,6 +234,7 @@ impl Action {
             Self::DriftDetected => &[Decision::End, Decision::Note],
             Self::WriterStarted
             | Self::ApprovalRequested
+            | Self::ApprovalEscalated
             | Self::CertificateRotated
             | Self::KeyRotated
             | Self::WebhookRepaired
@@ -292,6 +296,7 @@ impl Action {
             | Self::AccessExpired
             | Self::AccessRevoked
             | Self::ApprovalRequested
+            | Self::ApprovalEscalated
             | Self::ApprovalTimedOut
             | Self::DriftDetected
             | Self::TrailShortened

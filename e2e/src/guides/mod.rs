@@ -12,7 +12,7 @@ use document::Block;
 
 /// The guides in the order in which a test follows them on one cluster, and the reader of each. Of a guide
 /// with the name of a section, only that section is followed.
-pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 20] = [
+pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 21] = [
     ("install.md", None, "admin"),
     ("ozctl.md", None, "alice"),
     ("sessions.md", None, "alice"),
@@ -25,6 +25,7 @@ pub const ON_A_CLUSTER: [(&str, Option<&str>, &str); 20] = [
     ("locks.md", None, "admin"),
     ("policies.md", None, "admin"),
     ("tickets.md", None, "admin"),
+    ("on-call-schedules.md", None, "admin"),
     ("emergency.md", None, "admin"),
     ("on-call.md", None, "admin"),
     ("composites.md", None, "admin"),

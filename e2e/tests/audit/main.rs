@@ -5,11 +5,13 @@
 mod approvals;
 mod crash;
 mod emergencies;
+mod escalation;
 mod evidence;
 mod guard;
 mod lends;
 mod locks;
 mod notifications;
+mod on_call;
 mod ozctl;
 mod policies;
 mod runs;

@@ -91,6 +91,10 @@ fn invalid_or_misspelt_chart_value_is_refused() -> Result<()> {
         ("log.format=xml", "format"),
         ("tickets.checks.jira.accept=true", "url"),
         ("tickets.checks.jira.url=https://jira.test", "jira/url"),
+        (
+            "tickets.checks.duty.url=https://{user}.test/now",
+            "duty/url",
+        ),
         ("tickets.checks.jira.failurePolicy=Maybe", "failurePolicy"),
         ("tickets.checks.jira.interval=often", "interval"),
         ("outbound.proxy=socks5://proxy:1080", "outbound/proxy"),
@@ -120,6 +124,15 @@ fn invalid_or_misspelt_chart_value_is_refused() -> Result<()> {
         let said = refusal(&format!("--set={flag}"))?;
         assert!(said.contains(part), "{flag}: {said}");
     }
+    Ok(())
+}
+
+#[test]
+fn on_call_check_without_ticket_in_its_url_is_rendered() -> Result<()> {
+    rendered(&[
+        "--set=tickets.checks.duty.url=https://duty.test/now",
+        "--set=tickets.checks.duty.accept=requester.user in body.now",
+    ])?;
     Ok(())
 }
 

@@ -57,6 +57,7 @@ fn conditional(name: &str, when: &str) -> ExecAccessTemplate {
         when: Some(when.to_owned()),
         timeout: "10m".to_owned(),
         require_reason: false,
+        unless: Vec::new(),
     });
     template
 }

@@ -19,7 +19,7 @@ use oz_core::access::approval::{ApprovalRequest, Verdict};
 use oz_core::access::decide::{Ask, Denial};
 use oz_core::access::policy::situation::Active;
 use oz_core::access::policy::{self, Judgement, Refused, Situation, When};
-use oz_core::access::{stamp, ticket};
+use oz_core::access::{on_call, stamp, ticket};
 use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::transient::Binding;
 
@@ -194,12 +194,14 @@ pub(super) async fn now<R: AccessRequest>(
             &template.spec_digest(),
             &config,
         )?;
-        match decide(&asked, &[], now) {
-            Verdict::Waiting { missing, .. } => {
-                Some(format!("it would wait for {}", waited_for(&missing)))
-            }
-            _ => None,
-        }
+        let Verdict::Waiting { missing, .. } = decide(&asked, &[], now) else {
+            return None;
+        };
+        let waits = format!("it would wait for {}", waited_for(&missing));
+        // Only the operator can ask the servers.
+        let on_call = on_call::replaceable(judged.judgement.as_ref(), template);
+        let all = std::iter::once(waits).chain(on_call);
+        Some(all.collect::<Vec<_>>().join("; "))
     });
     Ok(judged)
 }

@@ -2,7 +2,7 @@
 //! for a limited time, transient bindings with windows that open later, groups for emergencies.
 
 use jiff::Timestamp;
-use oz_api::{AccessConfig, ApprovalRule, IdentityError};
+use oz_api::{AccessConfig, ApprovalRule, Escalation, IdentityError};
 use oz_core::kinds::AccessTemplate;
 use oz_core::transient::{Closes, StoredBinding};
 
@@ -64,9 +64,25 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Result<Vec<Entitlement>, 
             users,
             approvals,
             notify: _,
+            escalation,
         } = rule;
         let source = format!("{source}, rule {name}");
         let limits = format!("{approvals} must approve; nobody for themselves");
+        if let Some(Escalation {
+            after,
+            groups,
+            users,
+            ..
+        }) = escalation
+        {
+            let limits = format!("{limits}; after {after}");
+            let named = groups.iter().map(|name| (group, name));
+            let named = named.chain(users.iter().map(|name| (user, name)));
+            found
+                .extend(named.map(|(kind, name)| {
+                    of(EntitlementKind::Approve, kind, name, &source, &limits)
+                }));
+        }
         let groups = groups.iter();
         found
             .extend(groups.map(|name| of(EntitlementKind::Approve, group, name, &source, &limits)));
@@ -84,6 +100,10 @@ fn limits(config: &AccessConfig) -> String {
         let mut limit = format!("approved by {}", rules.join(" and "));
         if let Some(when) = &approval.when {
             limit.extend([" where ", when]);
+        }
+        if !approval.unless.is_empty() {
+            let checks: Vec<&str> = approval.unless.iter().map(|it| &it.check[..]).collect();
+            limit.extend([" unless on call by ", &checks.join(" or ")]);
         }
         limits.push(limit);
     }

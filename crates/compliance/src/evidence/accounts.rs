@@ -25,6 +25,8 @@ pub struct RequestAccount {
     reason: String,
     ticket: String,
     approved_by: String,
+    /// The on-call checks that replaced approvals.
+    on_call: String,
     emergency: bool,
     granted: Option<Timestamp>,
     until: Option<Timestamp>,
@@ -297,6 +299,7 @@ impl RequestAccount {
                 self.until = record.until;
                 self.template_digest = csv::optional(record.template_digest.as_ref());
                 self.approved_by = csv::optional(record.details.get("approvedBy"));
+                self.on_call = csv::optional(record.details.get("onCallChecks"));
                 self.emergency = record.action == Action::EmergencyGranted;
                 self.reason = csv::optional(record.details.get("reason"));
                 self.pod(record);
@@ -325,6 +328,15 @@ impl RequestAccount {
         self.container = csv::optional(pod.container.as_ref());
     }
 
+    fn approvers(&self) -> String {
+        match (self.approved_by.as_str(), self.on_call.as_str()) {
+            _ if self.emergency => "nobody (emergency)".to_owned(),
+            (approvers, "") => approvers.to_owned(),
+            ("", checks) => format!("nobody (on call by {checks})"),
+            (approvers, checks) => format!("{approvers}; on call by {checks}"),
+        }
+    }
+
     fn cells(&self) -> [String; 18] {
         [
             self.kind.clone(),
@@ -338,10 +350,7 @@ impl RequestAccount {
             self.container.clone(),
             self.reason.clone(),
             self.ticket.clone(),
-            match self.emergency {
-                true => "nobody (emergency)".to_owned(),
-                false => self.approved_by.clone(),
-            },
+            self.approvers(),
             csv::optional(self.granted),
             csv::optional(self.until),
             csv::optional(self.ended),
@@ -365,6 +374,7 @@ fn is_approval(action: Action) -> bool {
     matches!(
         action,
         Action::ApprovalRequested
+            | Action::ApprovalEscalated
             | Action::ApprovalGiven
             | Action::ApprovalDenied
             | Action::ApprovalRefused

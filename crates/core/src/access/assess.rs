@@ -14,7 +14,7 @@ use super::objects::{self, Objects};
 use super::proposal::AccessProposal;
 use super::request::StoredRequest;
 use super::rules::{self, Passed};
-use super::{stamp, ticket};
+use super::{on_call, stamp, ticket};
 use crate::controller::{Failure, Live};
 use crate::kinds::Kind as _;
 use crate::lifecycle::window;
@@ -62,7 +62,7 @@ pub(super) fn assess<K: Kind>(
             }
         }
         let closed = match &state {
-            State::Ending(end, _) => ticket::closed(end),
+            State::Ending(end, _) => ticket::closed(end).or_else(|| on_call::closed(end)),
             _ => None,
         };
         return Ok(assessed(state, closed.into_iter().collect()));
@@ -211,6 +211,7 @@ fn after_grant<K: Kind>(
         .ticket
         .as_ref()
         .and_then(|ticket| ticket::ended(now, ticket, &known.tickets))
+        .or_else(|| on_call::ended(now, &grant, &known.tickets))
     {
         end
     } else if grant.following.is_none()

@@ -35,6 +35,9 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
     if !approvers.is_empty() {
         message = format!("{message}; approved by {approvers}");
     }
+    if let Some(on_call) = &grant.on_call {
+        message = format!("{message}; {}", on_call.message());
+    }
     let action = match &grant.emergency {
         Some(emergency) => {
             let due = emergency.due_at;
@@ -48,6 +51,11 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
     let mut record = grant.record(now, action, Decision::Allow, reason, message);
     if !grant.policies.is_empty() {
         record = record.detail("policies", policy::applied(&grant.policies));
+    }
+    if let Some(on_call) = &grant.on_call {
+        record = record
+            .detail("onCallChecks", on_call.names())
+            .detail("approvalReplaced", on_call.rules.join(", "));
     }
     if let Some(ticket) = &grant.ticket {
         for (name, checks) in [

@@ -17,6 +17,7 @@ use oz_trail::{Action, Decision, PodRef, Record, RequestRef};
 use serde::{Deserialize, Serialize};
 
 pub use super::object_names::{object_name, shared_name};
+use super::on_call::OnCall;
 use super::pod::Isolation;
 use super::policy::Applied;
 use super::ticket::Ticket;
@@ -104,6 +105,9 @@ pub struct Grant {
     /// The approvals with their rules, if the template requires approvals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<Approved>,
+    /// The on-call checks that replaced approvals; access ends when one of them stops accepting the requester.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_call: Option<OnCall>,
     /// The access policies that applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Applied>,

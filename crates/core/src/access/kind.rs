@@ -21,6 +21,7 @@ use super::decide;
 use super::emergency::Emergency;
 use super::grant::{Approved, Grant, SessionTerms};
 use super::objects::{self, Objects};
+use super::on_call::OnCall;
 use super::policy::Judgement;
 use super::request::StoredRequest;
 use super::stamp;
@@ -207,6 +208,8 @@ pub struct Case<'a, K: Kind> {
     pub window: Window,
     /// The approvals, if approvals are required.
     pub approvals: Vec<Approved>,
+    /// The on-call checks that replaced approvals.
+    pub on_call: Option<OnCall>,
     /// The sealed judgement of the access policies, if any applied.
     pub judgement: Option<Judgement>,
     /// The change ticket that the request names, and the checks that accepted it.
@@ -257,6 +260,7 @@ impl<K: Kind> Case<'_, K> {
             own_pod: None,
             role: None,
             approvals: self.approvals,
+            on_call: self.on_call,
             policies: self
                 .judgement
                 .into_iter()
@@ -322,7 +326,8 @@ pub struct Assessment {
     pub facts: Vec<Fact>,
     /// The instant at which a request without a grant stops waiting.
     pub waits_until: Timestamp,
-    /// The instant at which a lock on an approver ends and the approval counts again, if there is such a lock.
+    /// The instant at which a lock on an approver ends and the approval counts again, or at which an approval rule has
+    /// additional approvers.
     pub unlocked_at: Option<Timestamp>,
     /// The approvals in the status, if the request requires approvals.
     pub approval: Option<ApprovalStatus>,

@@ -22,6 +22,7 @@ pub mod leftover;
 pub mod lock;
 mod object_names;
 pub(crate) mod objects;
+pub mod on_call;
 mod person;
 mod plan;
 pub mod pod;

@@ -11,7 +11,7 @@ use super::grant::Grant;
 use super::kind::{Assessment, FactsOf, Kind, Move, Special, State};
 use super::objects::{self, Objects};
 use super::request::StoredRequest;
-use super::{approval, emergency, ending, ticket, unseen};
+use super::{approval, emergency, ending, on_call, ticket, unseen};
 use crate::build;
 use crate::controller::{Child, Failure, Live, Plan, Step};
 use crate::kinds::AccessRequest as _;
@@ -42,6 +42,7 @@ pub(super) fn plan<K: Kind>(
         }
         State::Granted(grant) if Objects::from_live(request, live).binding.is_some() => {
             let plan = kind.upkeep(request, grant, live);
+            let plan = on_call::keep(now, grant, &known.tickets, plan);
             match &grant.ticket {
                 Some(ticket) => ticket::keep(now, request.uid(), ticket, &known.tickets, plan),
                 None => plan,
@@ -91,14 +92,15 @@ pub(super) fn plan<K: Kind>(
             let said = object.status().and_then(|status| status.approval.as_ref());
             let asked = approval::requested(kind, now, request, known, assessment, said);
             let plan = Plan::default()
-                .then(asked.map(Step::Record))
+                .then(asked.into_iter().map(Step::Record))
                 .because(failure.clone())
                 .wake_at(
                     assessment
                         .unlocked_at
                         .map_or(waits_until, |at| at.min(waits_until)),
                 );
-            ticket::wait(kind, now, request, known, failure.reason, plan)
+            let plan = ticket::wait(kind, now, request, known, failure.reason, plan);
+            on_call::wait(kind, now, request, known, assessment, plan)
         }
     }
 }

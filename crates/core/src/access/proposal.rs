@@ -128,6 +128,7 @@ impl<'a, K: Kind> AccessProposal<'a, K> {
             terms: template.terms.map_err(invalid)?,
             window,
             approvals: std::mem::take(&mut passed.approvals),
+            on_call: passed.on_call.take(),
             judgement: stamp.judgement,
             ticket: passed.ticket.take(),
             emergency: passed.emergency.take().map(|terms| terms.granted(now)),

@@ -119,7 +119,9 @@ fn granted<K: Kind>(
         // Half way, on to the rest: not worth a write.
         return request.status.cloned().unwrap_or_default();
     }
-    let approved = (!grant.approvals.is_empty()).then(|| approval::fact(&grant.approvals));
+    let on_call = grant.on_call.as_ref();
+    let approved = (!grant.approvals.is_empty() || on_call.is_some())
+        .then(|| approval::granted(&grant.approvals, on_call));
     let mut facts = vec![
         Fact::holds(
             conditions::REQUESTER_VERIFIED,

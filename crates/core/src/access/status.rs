@@ -42,7 +42,9 @@ pub fn end_message(end: &End) -> String {
         | EndReason::PodReplaced
         | EndReason::Locked
         | EndReason::TicketClosed
-        | EndReason::TicketCheckUnavailable => {
+        | EndReason::TicketCheckUnavailable
+        | EndReason::OnCallEnded
+        | EndReason::OnCallCheckUnavailable => {
             format!("Access revoked: {detail}")
         }
         EndReason::PodNotReady | EndReason::ApprovalTimedOut => detail.to_owned(),

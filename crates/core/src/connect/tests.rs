@@ -71,6 +71,7 @@ pub(crate) fn grant() -> Grant {
         stamp: None,
         role: None,
         approvals: Vec::new(),
+        on_call: None,
         policies: Vec::new(),
         ticket: None,
         emergency: None,

@@ -90,6 +90,18 @@ impl End {
         Self::with(EndReason::TicketCheckUnavailable, what)
     }
 
+    /// Creates the end because the requester is no longer on call, by the check that replaced an approval.
+    #[must_use]
+    pub fn on_call_ended(what: String) -> Self {
+        Self::with(EndReason::OnCallEnded, what)
+    }
+
+    /// Creates the end because, for a long time, no server responded whether the requester is still on call.
+    #[must_use]
+    pub fn on_call_unanswered(what: String) -> Self {
+        Self::with(EndReason::OnCallCheckUnavailable, what)
+    }
+
     /// Creates the end of access until `until` of which the requesting object is gone.
     pub(crate) fn of_gone(now: Timestamp, until: Timestamp) -> Self {
         if has_come(now, until) {
@@ -147,7 +159,9 @@ impl End {
             | EndReason::PodReplaced
             | EndReason::Locked
             | EndReason::TicketClosed
-            | EndReason::TicketCheckUnavailable => Phase::Revoked,
+            | EndReason::TicketCheckUnavailable
+            | EndReason::OnCallEnded
+            | EndReason::OnCallCheckUnavailable => Phase::Revoked,
             EndReason::PodNotReady => Phase::Failed,
         }
     }

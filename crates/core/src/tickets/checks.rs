@@ -1,4 +1,4 @@
-//! Ticket checks: which server is asked about a ticket, and what its answer means.
+//! Ticket checks and on-call checks: which server is asked about a ticket or a requester, and what its answer means.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::CheckTerms;
 use super::secret::{CheckError, CheckSecret};
+use super::subject::{Subject, SubjectError};
 use crate::validate::dns_label;
 
 /// The maximum number of checks.
@@ -19,7 +20,17 @@ const MOST_CHECKS: usize = 32;
 /// The longest URL, in bytes.
 const MAX_URL: usize = 2048;
 /// The placeholder of the change ticket in a URL.
-const PLACE: &str = "{ticket}";
+const TICKET: &str = "{ticket}";
+/// The placeholder of the requester's user name in a URL.
+const USER: &str = "{user}";
+/// The placeholder of the requester's unique ID in a URL.
+const UID: &str = "{uid}";
+/// The placeholder of the group for which an on-call check is asked in a URL.
+const GROUP: &str = "{group}";
+/// All placeholders.
+const PLACES: [&str; 4] = [TICKET, USER, UID, GROUP];
+/// The variable of the requester in `accept`.
+const REQUESTER: &str = "requester";
 /// The minimum and maximum timeout of a server.
 const TIMEOUT: [SignedDuration; 2] = [
     SignedDuration::from_millis(100),
@@ -40,7 +51,8 @@ pub enum FailurePolicy {
     Ignore,
 }
 
-/// Ticket checks: the servers that the operator asks whether a change ticket is open.
+/// Ticket checks and on-call checks: the servers that the operator asks whether a change ticket is open, or whether a
+/// requester is on call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Checks {
@@ -50,11 +62,12 @@ pub struct Checks {
     pub allowed_hosts: BTreeSet<String>,
 }
 
-/// A ticket check.
+/// A ticket check, or an on-call check if its URL has no {ticket}.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Check {
-    /// URL of the server, with {ticket} in its path or query.
+    /// URL of the server. For a ticket check with {ticket} in its path or query; for an on-call check with {user},
+    /// {uid} or {group} (of `unless`) there, or with a requester that accept compares.
     #[serde(deserialize_with = "url")]
     url: String,
     /// The Secret of the check, in oz's namespace.
@@ -63,7 +76,8 @@ pub struct Check {
     /// Trust the certificate authorities of the Web, by Mozilla's list. Excludes secret.ca.
     #[serde(default)]
     pub public_roots: bool,
-    /// CEL over `status` and `body` of the response: true if the ticket permits access.
+    /// CEL over `status` and `body` of the response: true if the ticket permits access, or if the requester is on call.
+    /// That of an on-call check can use `requester` as well, with the fields `user`, `uid` and `groups`.
     pub accept: String,
     /// Timeout of the server, from 100ms to 30s.
     #[serde(
@@ -76,7 +90,7 @@ pub struct Check {
     /// The effect of a server that does not answer.
     #[serde(default)]
     failure_policy: FailurePolicy,
-    /// Interval between two queries about a ticket while access lasts, from 1s to 1h.
+    /// Interval between two queries about a ticket or a requester while access lasts, from 1s to 1h.
     #[serde(
         default = "CheckTerms::default_interval",
         deserialize_with = "interval",
@@ -98,9 +112,20 @@ enum CheckUrlInvalid {
     /// A fragment.
     #[error("must have no #: the client does not send a fragment")]
     Fragment,
-    /// The place of the ticket.
-    #[error("must have {PLACE} in its path or query")]
+    /// The place of a placeholder.
+    #[error("must have {TICKET}, {USER}, {UID} and {GROUP} only in its path or query")]
     Place,
+    /// Nothing that names the subject.
+    #[error(
+        "must have {TICKET} in its path or query; an on-call check, which has {USER} or {UID} there, or compares \
+         {REQUESTER} in accept, replaces approvals instead"
+    )]
+    Subject,
+    /// Both subjects.
+    #[error(
+        "must have either {TICKET} or the placeholders of an on-call check: {USER}, {UID} and {GROUP}"
+    )]
+    Both,
 }
 
 /// The reason why a duration of a check is invalid.
@@ -137,6 +162,11 @@ impl Checks {
                 let why = format!("the name {why}");
                 return Err(CheckError { at, why });
             }
+            if let Err(why) = check.has_subject() {
+                let why = why.to_string();
+                let at = format!("{at}.url");
+                return Err(CheckError { at, why });
+            }
             check.secret.check(&at, check.public_roots)?;
         }
         Ok(())
@@ -162,10 +192,66 @@ impl Check {
         }
     }
 
-    /// Returns the URL of the query about a ticket. No character of the ticket has a meaning in the URL.
+    /// Checks whether it is a ticket check; otherwise, it is an on-call check.
     #[must_use]
-    pub fn url(&self, ticket: &str) -> String {
-        self.url.replace(PLACE, &encoded(ticket))
+    pub fn is_ticket_check(&self) -> bool {
+        self.url.contains(TICKET)
+    }
+
+    /// Checks whether its URL names the requester.
+    #[must_use]
+    pub fn names_requester(&self) -> bool {
+        self.url.contains(USER) || self.url.contains(UID)
+    }
+
+    /// Checks that its response is about one subject.
+    fn has_subject(&self) -> Result<(), CheckUrlInvalid> {
+        let of_requester = self.names_requester() || self.url.contains(GROUP);
+        if self.is_ticket_check() {
+            return match of_requester {
+                true => Err(CheckUrlInvalid::Both),
+                false => Ok(()),
+            };
+        }
+        match self.names_requester() || self.accept.contains(REQUESTER) {
+            true => Ok(()),
+            false => Err(CheckUrlInvalid::Subject),
+        }
+    }
+
+    /// Returns the URL of the query about a subject. No character of the subject has a meaning in the URL.
+    ///
+    /// # Errors
+    /// The server cannot be asked about this subject.
+    pub fn url(&self, subject: &Subject) -> Result<String, SubjectError> {
+        let values: [Option<&str>; 4] = match subject {
+            Subject::Ticket(_) if !self.is_ticket_check() => return Err(SubjectError::OnCall),
+            Subject::Requester(_) if self.is_ticket_check() => return Err(SubjectError::Ticket),
+            Subject::Ticket(ticket) => [Some(ticket), None, None, None],
+            Subject::Requester(person) => [
+                None,
+                Some(&person.user),
+                Some(&person.uid),
+                person.group.as_deref(),
+            ],
+        };
+        let mut url = self.url.clone();
+        for (place, value) in PLACES.into_iter().zip(values) {
+            if !self.url.contains(place) {
+                continue;
+            }
+            let value = value.filter(|value| is_placeable(value));
+            let value = value.ok_or(SubjectError::Value(place))?;
+            url = url.replace(place, &encoded(value));
+        }
+        Ok(url)
+    }
+
+    /// Returns the URL with an example of its subject, for validation.
+    #[must_use]
+    pub fn example_url(&self) -> String {
+        let example = |url: String, place: &str| url.replace(place, "example");
+        PLACES.into_iter().fold(self.url.clone(), example)
     }
 
     /// Returns the directory of the check's Secret, in the directory of Secrets; `name` is the check's.
@@ -203,8 +289,8 @@ fn text<S: Serializer>(duration: &SignedDuration, serializer: S) -> Result<S::Ok
     serializer.collect_str(&GoDuration::from(*duration))
 }
 
-/// Checks that the placeholder of the ticket is in the path or query of a URL: a ticket must not choose the host, and
-/// clients do not send fragments.
+/// Checks that every placeholder is in the path or query of a URL: a subject must not choose the host, and clients do not
+/// send fragments.
 fn placed(url: &str) -> Result<(), CheckUrlInvalid> {
     if url.len() > MAX_URL {
         return Err(CheckUrlInvalid::Length);
@@ -216,11 +302,19 @@ fn placed(url: &str) -> Result<(), CheckUrlInvalid> {
     if url.contains('#') {
         return Err(CheckUrlInvalid::Fragment);
     }
-    let after = server.find(['/', '?', '\\']);
-    match (after, server.find(PLACE)) {
-        (Some(after), Some(place)) if after < place => Ok(()),
-        _ => Err(CheckUrlInvalid::Place),
+    let after = server.find(['/', '?', '\\']).unwrap_or(server.len());
+    let mut places = PLACES.into_iter().filter_map(|place| server.find(place));
+    match places.all(|place| after < place) {
+        true => Ok(()),
+        false => Err(CheckUrlInvalid::Place),
     }
+}
+
+/// Checks that a value is not empty, and that no part of it leads to another path: servers decode a path before they
+/// resolve it.
+fn is_placeable(value: &str) -> bool {
+    let mut parts = value.split(['/', '\\']);
+    !value.is_empty() && !parts.any(|part| matches!(part, "." | ".."))
 }
 
 fn length(
@@ -235,9 +329,9 @@ fn length(
 }
 
 /// All but what has no meaning anywhere in a URL is written as its bytes.
-fn encoded(ticket: &str) -> String {
+fn encoded(value: &str) -> String {
     let mut encoded = String::new();
-    for byte in ticket.bytes() {
+    for byte in value.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
             encoded.push(char::from(byte));
         } else {
@@ -252,6 +346,7 @@ fn encoded(ticket: &str) -> String {
 mod tests {
     use serde_json::{Value, json};
 
+    use super::super::subject::Person;
     use super::*;
 
     fn all(value: Value) -> Result<Checks, String> {
@@ -292,7 +387,109 @@ mod tests {
             (r"a\b@c:d", "a%5Cb%40c%3Ad"),
         ] {
             let expected = format!("https://jira.test/issue/{encoded}?fields=state&key={encoded}");
-            assert_eq!(check.url(ticket), expected);
+            let subject = Subject::Ticket(ticket.to_owned());
+            assert_eq!(check.url(&subject), Ok(expected));
+        }
+    }
+
+    fn on_call(url: &str, accept: &str) -> Result<Check, String> {
+        read(json!({"url": url, "accept": accept}))
+    }
+
+    #[test]
+    fn on_call_check_url_contains_the_encoded_requester() {
+        let url = "https://duty.test/{group}/{user}?uid={uid}";
+        let check = on_call(url, "status == 200").unwrap();
+        let person = |user: &str, uid: &str, group: Option<&str>| {
+            Subject::Requester(Person {
+                user: user.to_owned(),
+                uid: uid.to_owned(),
+                groups: Vec::new(),
+                group: group.map(ToOwned::to_owned),
+            })
+        };
+        for (subject, expected) in [
+            (
+                person("a@b.test", "u-1", Some("sre")),
+                Ok("https://duty.test/sre/a%40b.test?uid=u-1".to_owned()),
+            ),
+            (
+                person("{uid}/x", "u&v=1", Some("a b")),
+                Ok("https://duty.test/a%20b/%7Buid%7D%2Fx?uid=u%26v%3D1".to_owned()),
+            ),
+            // Without a value, the URL would ask about all users.
+            (
+                person("", "u-1", Some("sre")),
+                Err(SubjectError::Value(USER)),
+            ),
+            (
+                person("alice", "", Some("sre")),
+                Err(SubjectError::Value(UID)),
+            ),
+            (
+                person("alice", "u-1", None),
+                Err(SubjectError::Value(GROUP)),
+            ),
+            (
+                person("..", "u-1", Some("sre")),
+                Err(SubjectError::Value(USER)),
+            ),
+            (
+                person("alice", "u-1", Some(r"a\..")),
+                Err(SubjectError::Value(GROUP)),
+            ),
+            (
+                Subject::Ticket("INC-1".to_owned()),
+                Err(SubjectError::OnCall),
+            ),
+        ] {
+            assert_eq!(check.url(&subject), expected, "{subject:?}");
+        }
+        let ticket = read(check_json("https://jira.test/{ticket}")).unwrap();
+        let alice = person("alice", "", None);
+        assert_eq!(ticket.url(&alice), Err(SubjectError::Ticket));
+    }
+
+    #[test]
+    fn check_without_one_subject_is_rejected() {
+        for (url, accept, said) in [
+            ("https://duty.test/{user}", "status == 200", None),
+            ("https://duty.test/?id={uid}", "status == 200", None),
+            ("https://duty.test/now", "body.user == requester.user", None),
+            (
+                "https://duty.test/now",
+                "status == 200",
+                Some("must have {ticket}"),
+            ),
+            // The group alone does not name a user.
+            (
+                "https://duty.test/{group}",
+                "status == 200",
+                Some("must have {ticket}"),
+            ),
+            (
+                "https://duty.test/{ticket}/{user}",
+                "status == 200",
+                Some("must have either"),
+            ),
+            (
+                "https://{user}.test/",
+                "status == 200",
+                Some("only in its path or query"),
+            ),
+            (
+                "https://duty.test:{group}/{user}",
+                "status == 200",
+                Some("only in its path or query"),
+            ),
+        ] {
+            match said {
+                None => assert!(on_call(url, accept).is_ok(), "{url}"),
+                Some(said) => {
+                    let why = on_call(url, accept).unwrap_err();
+                    assert!(why.contains(said), "{url}: {why}");
+                }
+            }
         }
     }
 

@@ -1,8 +1,9 @@
-//! Change tickets: the configured checks ([`Checks`]), the last response of a server about a ticket ([`Said`]), and the
-//! effect that queries a server ([`Ask`]). The operator implements the query.
+//! Change tickets and on-call checks: the configured checks ([`Checks`]), the last response of a server about a
+//! [`Subject`] ([`Said`]), and the effect that queries a server ([`Ask`]). The operator implements the query.
 
 mod checks;
 mod secret;
+mod subject;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,29 +15,30 @@ use crate::controller::{Effect, Failure, Step};
 
 pub use checks::{Check, Checks, FailurePolicy};
 pub use secret::{CheckError, CheckSecret};
+pub use subject::{Person, Subject, SubjectError};
 
 /// Name of the port.
 pub const PORT: &str = "tickets";
 
-/// The response of a server about a change ticket.
+/// The response of a server about a change ticket, or about a requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The ticket permits access.
+    /// The ticket permits access; the requester is on call.
     Accepted,
-    /// The ticket does not permit access, for this reason.
+    /// The ticket does not permit access, or the requester is not on call, for this reason.
     Refused(String),
-    /// The server did not respond, for this reason. The ticket is neither accepted nor refused.
+    /// The server did not respond, for this reason. The subject is neither accepted nor refused.
     Away(String),
 }
 
-/// The last response of the server of one check about a change ticket.
+/// The last response of the server of one check about a change ticket, or about a requester.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     /// The time of the query.
     pub asked_at: Timestamp,
     /// The response.
     pub answer: Answer,
-    /// The time since which the server has not responded about this ticket, if the last response is missing.
+    /// The time since which the server has not responded about this subject, if the last response is missing.
     pub away_since: Option<Timestamp>,
 }
 
@@ -60,23 +62,26 @@ impl CheckTerms {
     };
 }
 
-/// The data about one change ticket.
+/// The data about the change ticket and the requester of one request.
 #[derive(Clone, Debug, Default)]
 pub struct Tickets {
     /// The configured checks; `None` if they are unknown.
     pub checks: Option<Arc<BTreeMap<String, CheckTerms>>>,
     /// The last response about the ticket, by check.
     pub said: BTreeMap<String, Said>,
+    /// The last response about users with the name of the requester, by user and check. A response counts only for
+    /// exactly the user about whom the server was asked.
+    pub on_call: BTreeMap<Person, BTreeMap<String, Said>>,
 }
 
-/// The effect that queries a server about a change ticket.
+/// The effect that queries a server about a subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ask {
     /// Name of the check.
     pub check: String,
-    /// The change ticket.
-    pub ticket: String,
+    /// The change ticket or the requester.
+    pub subject: Subject,
     /// UID of the request that is reconciled after the response.
     pub request: String,
     /// Whether the request waits for the response, accepted or not.
@@ -85,9 +90,17 @@ pub struct Ask {
 
 impl From<Ask> for Step {
     fn from(ask: Ask) -> Self {
+        let mut key = format!("{}/{}", ask.check, ask.request);
+        // One check can be asked for several groups.
+        if let Subject::Requester(Person {
+            group: Some(group), ..
+        }) = &ask.subject
+        {
+            key = format!("{key}/{group}");
+        }
         Self::Effect(Effect {
             port: PORT.to_owned(),
-            key: format!("{}/{}", ask.check, ask.request),
+            key,
             // Strings: they always serialise. Nothing in their place fails at the port.
             payload: serde_json::to_value(ask).unwrap_or_default(),
         })

@@ -122,19 +122,23 @@ impl<K: Kind> Transient<K> {
     }
 }
 
-/// Creates the audit record of an object that begins to wait for approvals.
+/// Creates the audit records of an object that begins to wait for approvals, and of its escalation.
 pub(super) fn requested<K: Kind>(
     transient: &Transient<K>,
     now: Timestamp,
     binding: &StoredBinding<'_>,
     assessment: &Assessment,
-) -> Option<Record> {
+) -> Vec<Record> {
     let State::Waiting(failure) = &assessment.state else {
-        return None;
+        return Vec::new();
     };
-    let asked = assessment.approval.as_ref()?;
-    let stamp = binding.stamp(&transient.keys).ok()?;
-    let config = policy::rules(stamp.judgement.as_ref())?;
+    let stamp = binding.stamp(&transient.keys);
+    let Some((asked, stamp)) = assessment.approval.as_ref().zip(stamp.ok()) else {
+        return Vec::new();
+    };
+    let Some(config) = policy::rules(stamp.judgement.as_ref()) else {
+        return Vec::new();
+    };
     let (action, decision) = (Action::ApprovalRequested, Decision::Note);
     let message = failure.message.clone();
     let record = binding.record(now, action, decision, approval::WAITING, message);

@@ -74,7 +74,11 @@ impl<K: Kind> Controller for Transient<K> {
                 failure.message.clone(),
             ))]),
             State::Waiting(failure) => Plan::default()
-                .then(judged::requested(self, now, &binding, &assessment).map(Step::Record))
+                .then(
+                    judged::requested(self, now, &binding, &assessment)
+                        .into_iter()
+                        .map(Step::Record),
+                )
                 .because(failure.clone())
                 .wake_at(
                     assessment

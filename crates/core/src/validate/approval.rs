@@ -3,7 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::duration::GoDuration;
-use oz_api::{AccessRequestApprovalSpec, ApprovalConfig};
+use oz_api::{AccessRequestApprovalSpec, ApprovalConfig, Escalation, OnCallCheck};
 
 use super::request::own_name;
 use super::text::{expression, undisguised};
@@ -14,6 +14,8 @@ use crate::access::approval::matching;
 const MAX_RULES: usize = 8;
 /// The maximum number of approvals that a rule can require.
 const MAX_APPROVALS: i32 = 8;
+/// The maximum number of on-call checks of one list.
+const MAX_CHECKS: usize = 8;
 /// The maximum time for which a request can wait for approvals.
 const MAX_TIMEOUT: GoDuration = GoDuration::from_secs(7 * 24 * 60 * 60);
 
@@ -35,6 +37,12 @@ pub fn unconditional_approval(place: &str, config: &ApprovalConfig) -> Vec<Viola
         found.add(
             &format!("{place}.when"),
             "is not supported here: the rules apply to every object; remove it",
+        );
+    }
+    if !config.unless.is_empty() {
+        found.add(
+            &format!("{place}.unless"),
+            "is not supported here: on-call checks replace approvals of access requests only; remove it",
         );
     }
     check_at(place, config, &mut found);
@@ -76,8 +84,12 @@ pub(super) fn check_at(place: &str, config: &ApprovalConfig, found: &mut Found) 
             let field = format!("{field}.approvals");
             found.check(&field, rule.approvals.to_string(), Err::<(), _>(message));
         }
+        if let Some(further) = &rule.escalation {
+            escalation(&format!("{field}.escalation"), further, config, found);
+        }
     }
     timeout(place, config, found);
+    on_call(place, &config.unless, found);
     if found.0.len() == before
         && let Some(index) = matching::unsatisfiable(&config.rules)
     {
@@ -103,6 +115,54 @@ fn timeout(place: &str, config: &ApprovalConfig, found: &mut Found) {
         return;
     };
     found.check(&field, text, Err::<(), _>(wrong));
+}
+
+fn escalation(field: &str, further: &Escalation, config: &ApprovalConfig, found: &mut Found) {
+    for (list, names) in [("groups", &further.groups), ("users", &further.users)] {
+        for (at, name) in names.iter().enumerate() {
+            if name.trim().is_empty() {
+                found.add(&format!("{field}.{list}[{at}]"), "must not be empty");
+            }
+        }
+    }
+    if further.groups.is_empty() && further.users.is_empty() {
+        found.add(field, "must name at least one group or user");
+    }
+    let field = format!("{field}.after");
+    let Some(wait) = found.duration(&field, &further.after) else {
+        return;
+    };
+    let timeout: Result<GoDuration, _> = config.timeout.parse();
+    if !wait.is_positive() {
+        let message = "must be greater than zero";
+        found.check(&field, &further.after, Err::<(), _>(message));
+    } else if timeout.is_ok_and(|timeout| wait >= timeout) {
+        let message = "must be shorter than the timeout of the approvals";
+        found.check(&field, &further.after, Err::<(), _>(message));
+    }
+}
+
+fn on_call(place: &str, checks: &[OnCallCheck], found: &mut Found) {
+    let field = format!("{place}.unless");
+    if checks.len() > MAX_CHECKS {
+        found.add(&field, format!("must be at most {MAX_CHECKS} checks"));
+    }
+    for (index, check) in checks.iter().enumerate() {
+        let field = format!("{field}[{index}]");
+        let name = &check.check;
+        found.check(&format!("{field}.check"), name, name::dns_label(name));
+        if check
+            .group
+            .as_deref()
+            .is_some_and(|group| group.trim().is_empty())
+        {
+            let message = "must not be empty: omit it for any requester";
+            found.add(&format!("{field}.group"), message);
+        }
+        if checks[..index].contains(check) {
+            found.check(&field, name, Err::<(), _>("must not be named twice"));
+        }
+    }
 }
 
 /// Returns the violations of an approval that are detectable from the object alone.

@@ -66,6 +66,7 @@ pub(crate) fn config(rules: &PolicyApproval) -> ApprovalConfig {
         when: None,
         timeout: timeout.unwrap_or_else(|| DEFAULT_APPROVAL_TIMEOUT.to_owned()),
         require_reason: rules.require_reason,
+        unless: rules.unless.clone(),
     }
 }
 
@@ -127,6 +128,9 @@ pub fn unsatisfiable(access: &AccessConfig) -> Option<Violation> {
             let mut rules = config.rules.clone();
             for rule in &mut rules {
                 rule.users.retain(|name| name != user);
+                if let Some(further) = &mut rule.escalation {
+                    further.users.retain(|name| name != user);
+                }
             }
             Some((user, matching::unsatisfiable(&rules)?))
         })

@@ -75,6 +75,7 @@ fn grant() -> Grant {
         stamp: None,
         role: None,
         approvals: Vec::new(),
+        on_call: None,
         policies: Vec::new(),
         ticket: None,
         emergency: None,

@@ -1,4 +1,4 @@
-//! One query about one change ticket, and the meaning of its response. No message contains the
+//! One query about one change ticket or one requester, and the meaning of its response. No message contains the
 //! token, and of a server's response, messages contain only the status code.
 
 use std::path::Path;
@@ -11,10 +11,10 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use oz_cel::CelError;
-use oz_core::tickets::{Answer, Check};
+use oz_core::tickets::{Answer, Check, Subject};
 use oz_outbound::{Allowed, Endpoint, OutboundError};
 use oz_runtime::root_cause;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::servers::endpoint;
@@ -36,6 +36,11 @@ pub(super) enum InvalidCheck {
     /// The URL is invalid.
     #[error("url: {0}")]
     Url(OutboundError),
+    /// The response of an on-call check is not about the requester.
+    #[error(
+        "accept: must compare the response with requester, because url has neither {{user}} nor {{uid}}"
+    )]
+    Requester,
 }
 
 /// The server of a check.
@@ -55,8 +60,16 @@ impl Server {
         secrets: &Path,
         allowed: Allowed,
     ) -> Result<Self, InvalidCheck> {
-        oz_cel::ticket::compile(&check.accept).map_err(InvalidCheck::Accept)?;
-        let url = allowed.url(&check.url("ticket"));
+        let accept = &check.accept;
+        oz_cel::ticket::compile(accept, !check.is_ticket_check()).map_err(InvalidCheck::Accept)?;
+        // Without the variable, it compiles only if it does not name it.
+        let is_about_anyone = !check.is_ticket_check()
+            && !check.names_requester()
+            && oz_cel::ticket::compile(accept, false).is_ok();
+        if is_about_anyone {
+            return Err(InvalidCheck::Requester);
+        }
+        let url = allowed.url(&check.example_url());
         url.map_err(InvalidCheck::Url)?;
         let directory = Check::directory(secrets, name);
         let server = (&check.secret, check.public_roots);
@@ -67,19 +80,19 @@ impl Server {
         })
     }
 
-    /// Queries the server about a ticket, within its timeout.
-    pub(super) async fn ask(&self, ticket: &str) -> Answer {
+    /// Queries the server about a subject, within its timeout.
+    pub(super) async fn ask(&self, subject: &Subject) -> Answer {
         let timeout = self.check.terms().timeout.unsigned_abs();
-        let answered = tokio::time::timeout(timeout, self.answered(ticket)).await;
+        let answered = tokio::time::timeout(timeout, self.answered(subject)).await;
         let answered = answered.unwrap_or_else(|_| Err(anyhow!("no response within {timeout:?}")));
         match answered {
-            Ok((status, body)) => self.judged(status, body).await,
+            Ok((status, body)) => self.judged(subject, status, body).await,
             Err(why) => Answer::Away(why.to_string()),
         }
     }
 
-    async fn answered(&self, ticket: &str) -> anyhow::Result<(StatusCode, Bytes)> {
-        let uri = self.endpoint.allowed.url(&self.check.url(ticket))?;
+    async fn answered(&self, subject: &Subject) -> anyhow::Result<(StatusCode, Bytes)> {
+        let uri = self.endpoint.allowed.url(&self.check.url(subject)?)?;
         let request = Request::get(uri).header(ACCEPT, "application/json");
         let request = self.endpoint.authenticated(request)?;
         let request = request.body(Full::default())?;
@@ -96,10 +109,10 @@ impl Server {
     }
 
     /// Evaluates a response. It counts only with a status code by which the server searched for the
-    /// ticket.
-    async fn judged(&self, status: StatusCode, body: Bytes) -> Answer {
+    /// subject.
+    async fn judged(&self, subject: &Subject, status: StatusCode, body: Bytes) -> Answer {
         let response = format!("the server responded {}", status.as_u16());
-        if !speaks_of_ticket(status) {
+        if !speaks_of_subject(status) {
             return Answer::Away(response);
         }
         let body = match serde_json::from_slice(&body) {
@@ -113,10 +126,13 @@ impl Server {
         // The response for an existing ticket has contents.
         let body = Some(body).filter(|body| !(status.is_success() && body.is_null()));
         let accept = self.check.accept.clone();
+        let requester = requester(subject);
         let work = move || {
             let until = Instant::now() + JUDGE_TIMEOUT;
-            let judge =
-                move || oz_cel::ticket::accepts(&accept, status.as_u16(), body.as_ref(), until);
+            let judge = move || {
+                let response = (status.as_u16(), body.as_ref());
+                oz_cel::ticket::accepts(&accept, response, requester.as_ref(), until)
+            };
             let judged = oz_cel::apart(JUDGE_TIMEOUT, judge).and_then(|judged| judged);
             judged.map_err(|why| why.to_string())
         };
@@ -129,9 +145,19 @@ impl Server {
     }
 }
 
-/// Checks whether a code is about the ticket, and not about the server or the client. A redirect is
+/// Returns the variable `requester` of an on-call check.
+fn requester(subject: &Subject) -> Option<Value> {
+    match subject {
+        Subject::Ticket(_) => None,
+        Subject::Requester(person) => Some(json!({
+            "user": person.user, "uid": person.uid, "groups": person.groups,
+        })),
+    }
+}
+
+/// Checks whether a code is about the subject, and not about the server or the client. A redirect is
 /// not followed, and may lead to a login page.
-fn speaks_of_ticket(status: StatusCode) -> bool {
+fn speaks_of_subject(status: StatusCode) -> bool {
     const OF_THE_ASKER: [StatusCode; 6] = [
         StatusCode::UNAUTHORIZED,
         StatusCode::FORBIDDEN,
@@ -145,7 +171,7 @@ fn speaks_of_ticket(status: StatusCode) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use oz_core::tickets::Person;
 
     use super::*;
 
@@ -183,7 +209,8 @@ mod tests {
             (503, "", "nothing"),
         ] {
             let code = StatusCode::from_u16(status).unwrap();
-            let answer = server.judged(code, Bytes::from(body)).await;
+            let ticket = Subject::Ticket("INC-1".to_owned());
+            let answer = server.judged(&ticket, code, Bytes::from(body)).await;
             let said = match &answer {
                 Answer::Accepted => "yes",
                 Answer::Refused(_) => "no",
@@ -194,10 +221,73 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn on_call_response_about_another_user_or_without_answer_accepts_no_one() {
+        let accept = "status == 200 && body.on_call.exists(one, one.email == requester.user)";
+        let server = server("https://duty.test/now", accept).unwrap();
+        let alice = Subject::Requester(Person {
+            user: "alice@shop.test".to_owned(),
+            ..Person::default()
+        });
+        for (status, body, expected) in [
+            (
+                200,
+                r#"{"on_call": [{"email": "bob@shop.test"}, {"email": "alice@shop.test"}]}"#,
+                "yes",
+            ),
+            (200, r#"{"on_call": [{"email": "bob@shop.test"}]}"#, "no"),
+            (200, r#"{"on_call": []}"#, "no"),
+            (404, "", "no"),
+            (200, r#"{"on_call": [{"name": "alice"}]}"#, "nothing"),
+            (200, "{}", "nothing"),
+            (200, "<html>alice@shop.test</html>", "nothing"),
+            (
+                302,
+                r#"{"on_call": [{"email": "alice@shop.test"}]}"#,
+                "nothing",
+            ),
+            (
+                401,
+                r#"{"on_call": [{"email": "alice@shop.test"}]}"#,
+                "nothing",
+            ),
+            (429, "", "nothing"),
+            (
+                500,
+                r#"{"on_call": [{"email": "alice@shop.test"}]}"#,
+                "nothing",
+            ),
+        ] {
+            let code = StatusCode::from_u16(status).unwrap();
+            let answer = server.judged(&alice, code, Bytes::from(body)).await;
+            let said = match &answer {
+                Answer::Accepted => "yes",
+                Answer::Refused(_) => "no",
+                Answer::Away(_) => "nothing",
+            };
+            assert_eq!(said, expected, "{status} {body}: {answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn on_call_check_is_not_asked_about_a_ticket_or_without_its_values() {
+        let server = server("https://duty.test/{uid}", "status == 200").unwrap();
+        for subject in [
+            Subject::Ticket("INC-1".to_owned()),
+            Subject::Requester(Person::default()),
+        ] {
+            let answer = server.ask(&subject).await;
+            assert!(matches!(answer, Answer::Away(_)), "{subject:?}: {answer:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn ticket_response_nested_too_deeply_gives_no_answer() {
         let server = server("https://jira.test/{ticket}", "status == 200").unwrap();
         let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-        let answer = server.judged(StatusCode::OK, Bytes::from(deep)).await;
+        let ticket = Subject::Ticket("INC-1".to_owned());
+        let answer = server
+            .judged(&ticket, StatusCode::OK, Bytes::from(deep))
+            .await;
         assert!(matches!(answer, Answer::Away(_)), "{answer:?}");
     }
 
@@ -214,6 +304,19 @@ mod tests {
             ),
             ("https://jira.test/{ticket}", "status ==", "accept"),
             ("https://jira.test/{ticket}", "ticket == 'x'", "accept"),
+            (
+                "https://jira.test/{ticket}",
+                "requester.user == 'x'",
+                "accept",
+            ),
+            (
+                "https://duty.test/{user}",
+                "requester.name == 'x'",
+                "accept",
+            ),
+            // The text "requester" is not the variable.
+            ("https://duty.test/now", "body.requester == 'x'", "accept"),
+            ("https://127.0.0.1/{user}", "status == 200", "url"),
         ] {
             let why = server(url, accept).err().unwrap();
             assert!(

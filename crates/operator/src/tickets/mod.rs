@@ -1,12 +1,14 @@
-//! The queries of ticket checks. A plan names the check to query ([`Ask`]); the result is stored,
-//! and reconciles the affected requests. Each query is a separate task, with at most
-//! [`ask::AT_ONCE`] concurrent ones for each check, and one for each ticket regardless of the
-//! number of its requests: no decision and no end waits for a query.
+//! The queries of ticket checks and on-call checks. A plan names the check to query ([`Ask`]); the
+//! result is stored, and reconciles the affected requests. Each query is a separate task, with at
+//! most [`ask::AT_ONCE`] concurrent ones for each check, and one for each subject, a ticket or a
+//! requester, regardless of the number of its requests: no decision and no end waits for a query.
 
 mod ask;
 mod meters;
+#[cfg(test)]
+mod recipes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,11 +17,13 @@ use anyhow::Context as _;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
+use kube::Resource as _;
 use oz_core::access::kind::Kind;
+use oz_core::access::stamp;
 use oz_core::controller::{Effect, Failure};
 use oz_core::kinds::AccessRequest;
 use oz_core::lifecycle::window::{after, has_come};
-use oz_core::tickets::{Answer, Ask, CheckTerms, Checks, Said, Tickets};
+use oz_core::tickets::{Answer, Ask, CheckTerms, Checks, Person, Said, Subject, Tickets};
 use oz_engine::{Port, Signal};
 use oz_outbound::{Allowed, Proxies};
 use oz_runtime::Clock;
@@ -30,28 +34,33 @@ use serde_json::Value;
 use ask::Server;
 use meters::Meters;
 
-/// The maximum number of stored results, one per ticket and check.
+/// The maximum number of stored results, one per subject and check.
 const MOST: usize = 20_000;
 /// The number of stored results from which unused ones are removed.
 const MANY: usize = 1_000;
-/// The minimum interval between two queries about one ticket, regardless of their origin.
+/// The minimum interval between two queries about one subject, regardless of their origin.
 const APART: SignedDuration = SignedDuration::from_secs(1);
 
-/// The known results about tickets. Clones share them.
+/// The known results about tickets and requesters. Clones share them.
 #[derive(Clone)]
 pub(crate) struct TicketChecks(Arc<Shared>);
 
 struct Shared {
     servers: BTreeMap<String, Server>,
     terms: Arc<BTreeMap<String, CheckTerms>>,
+    /// Whether a check is about requesters.
+    has_on_call_checks: bool,
     clock: Arc<dyn Clock>,
     signal: Signal,
     meters: Meters,
-    /// The results by ticket and check.
-    known: Mutex<BTreeMap<(String, String), Entry>>,
+    /// The results by subject and check.
+    known: Mutex<BTreeMap<Key, Entry>>,
 }
 
-/// The result of one check for one ticket.
+/// A subject and a check.
+type Key = (Subject, String);
+
+/// The result of one check for one subject.
 #[derive(Default)]
 struct Entry {
     said: Option<Said>,
@@ -89,6 +98,7 @@ impl TicketChecks {
         Ok(Self(Arc::new(Shared {
             servers,
             terms,
+            has_on_call_checks: checks.checks.values().any(|it| !it.is_ticket_check()),
             clock: Arc::new(clock),
             signal: Signal::default(),
             meters,
@@ -105,43 +115,64 @@ impl TicketChecks {
         &self.0.signal
     }
 
-    /// Returns the known results about the ticket of a request.
+    /// Returns the known results about the ticket and the requester of a request. The decision selects
+    /// those about the user of its seal.
     pub(crate) fn about<K: Kind>(&self, request: &K::Request) -> Tickets {
         let shared = &*self.0;
         let mut tickets = Tickets {
             checks: Some(Arc::clone(&shared.terms)),
-            said: BTreeMap::new(),
+            ..Tickets::default()
         };
-        let Some(ticket) = request.terms().ticket else {
-            return tickets;
+        let users = match shared.has_on_call_checks {
+            true => users::<K>(request),
+            false => BTreeSet::new(),
         };
         let known = shared.lock();
-        let of_ticket = known.range((ticket.to_owned(), String::new())..);
-        for ((name, check), entry) in of_ticket {
-            if name != ticket {
-                break;
+        if let Some(ticket) = request.terms().ticket {
+            let first = Subject::Ticket(ticket.to_owned());
+            for ((_, check), entry) in known
+                .range((first.clone(), String::new())..)
+                .take_while(|((subject, _), _)| *subject == first)
+            {
+                let said = entry.said.clone();
+                tickets.said.extend(said.map(|said| (check.clone(), said)));
             }
-            if let Some(said) = &entry.said {
-                tickets.said.insert(check.clone(), said.clone());
+        }
+        for user in users {
+            let first = Subject::Requester(Person {
+                user: user.clone(),
+                ..Person::default()
+            });
+            for ((subject, check), entry) in known.range((first, String::new())..) {
+                let Subject::Requester(person) = subject else {
+                    break;
+                };
+                if person.user != user {
+                    break;
+                }
+                if let Some(said) = &entry.said {
+                    let of_person = tickets.on_call.entry(person.clone()).or_default();
+                    of_person.insert(check.clone(), said.clone());
+                }
             }
         }
         tickets
     }
 
-    /// Starts a query about a ticket, unless one is running.
+    /// Starts a query about a subject, unless one is running.
     fn want(&self, wanted: Ask) -> Result<(), Failure> {
         let shared = &*self.0;
         let now = shared.clock.now();
         let mut known = shared.lock();
-        let key = (wanted.ticket, wanted.check);
+        let key = (wanted.subject, wanted.check);
         if known.len() >= MANY && !known.contains_key(&key) {
             known.retain(|(_, check), entry| entry.asking || !shared.is_old(check, entry));
             if known.len() >= MOST {
                 return Err(Failure::transient(
                     "TooManyTickets",
                     format!(
-                        "{MOST} change tickets are being checked already, which is the \
-                        maximum; try again"
+                        "{MOST} change tickets and requesters are being checked already, which \
+                        is the maximum; try again"
                     ),
                 ));
             }
@@ -160,10 +191,10 @@ impl TicketChecks {
     }
 
     /// Queries after a pause, and reconciles the affected requests.
-    async fn ask(self, key: (String, String), pause: Duration) {
+    async fn ask(self, key: Key, pause: Duration) {
         tokio::time::sleep(pause).await;
         let shared = &*self.0;
-        let (ticket, check) = &key;
+        let (subject, check) = &key;
         let server = shared.servers.get(check);
         let _turn = match server {
             Some(server) => Arc::clone(&server.turns).acquire_owned().await.ok(),
@@ -171,7 +202,7 @@ impl TicketChecks {
         };
         let (asked_at, began) = (shared.clock.now(), Instant::now());
         let answer = match server {
-            Some(server) => server.ask(ticket).await,
+            Some(server) => server.ask(subject).await,
             None => {
                 Answer::Away("the operator has no ticket check of this name any more".to_owned())
             }
@@ -203,7 +234,7 @@ impl TicketChecks {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
         self.known.lock()
     }
 
@@ -233,6 +264,14 @@ impl Shared {
             }
         }
     }
+}
+
+/// Returns the names of the users who may be the requester: of the stamp, and of the status, which keeps
+/// the name of a grant whose stamp another program removed.
+fn users<K: Kind>(request: &K::Request) -> BTreeSet<String> {
+    let stamped = stamp::parse_unverified(request.meta()).map(|stamp| stamp.requester.user);
+    let status = request.status().and_then(|status| status.requester.clone());
+    stamped.into_iter().chain(status).collect()
 }
 
 impl Port for TicketChecks {

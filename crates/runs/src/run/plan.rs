@@ -331,9 +331,9 @@ fn asking(
         .as_ref()
         .and_then(|status| status.approval.as_ref());
     let from = (asked.submitter.clone(), &asked.status);
-    let record = approval::request_of(record, obstacle, &asked.config, from, said);
+    let records = approval::request_of(record, obstacle, &asked.config, from, said);
     Plan::default()
-        .then(record.map(Step::Record))
+        .then(records.into_iter().map(Step::Record))
         .because(obstacle.clone())
         .wake_at(asked.changes_at)
 }

@@ -17,7 +17,7 @@ use oz_core::kinds::Kind as _;
 use oz_core::lifecycle::seal::Keys;
 use oz_runs::run::{Question, State};
 use oz_trail::Action;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::runs::{Begun, Submitted, lock};
 use crate::{now, template};
@@ -28,8 +28,12 @@ fn seconds(count: i64) -> Timestamp {
 
 /// A run of a template that bob or carol must approve within ten minutes.
 fn submitted() -> Submitted {
+    submitted_with(&json!([{"name": "security", "users": ["bob", "carol"]}]))
+}
+
+/// A run of a template with these approval rules and a timeout of ten minutes.
+fn submitted_with(rules: &Value) -> Submitted {
     let mut submitted = Submitted::new(json!({"reason": "nightly report"}));
-    let rules = json!([{"name": "security", "users": ["bob", "carol"]}]);
     let spec = template(json!({
         "workspace": {"required": false}, "approval": {"rules": rules, "timeout": "10m"},
     }));
@@ -142,6 +146,22 @@ fn run_waits_for_approval_and_asks_approvers_once() {
     assert_eq!(record.details["reason"], "nightly report");
     assert_eq!(record.details["approvers"], "security: bob, carol may");
     assert_eq!(submitted.actions(2), []);
+}
+
+#[test]
+fn run_is_decided_at_its_escalation_which_is_recorded_once() {
+    let escalation = json!({"after": "5m", "users": ["dave"]});
+    let rule = json!({"name": "security", "users": ["bob"], "escalation": escalation});
+    let mut submitted = submitted_with(&json!([rule]));
+    let decision = submitted.waits();
+    assert_eq!(decision.plan.wake, Some(seconds(300)));
+    assert_eq!(submitted.actions(299), []);
+    assert_eq!(submitted.actions(300), [Action::ApprovalEscalated]);
+    let (decision, status) = submitted.decided(300, false);
+    assert_eq!(decision.plan.wake, Some(seconds(600)));
+    assert_eq!(status.approval.as_ref().unwrap().escalated, ["security"]);
+    submitted.run.status = Some(status);
+    assert_eq!(submitted.actions(301), []);
 }
 
 #[test]
@@ -290,6 +310,8 @@ fn access_policies_deny_shorten_and_require_approval() {
         users: vec!["bob".into()],
         approvals: 1,
         silent: false,
+        unless: Vec::new(),
+        escalation: None,
     };
     let asks = judged(Judgement {
         approval: Some(Extra {

@@ -101,7 +101,9 @@ fn commands(record: &Record) -> Vec<String> {
         format!("ozctl {verb} {name} -n {namespace}")
     };
     match record.action {
-        Action::ApprovalRequested => vec![about("approve"), about("deny")],
+        Action::ApprovalRequested | Action::ApprovalEscalated => {
+            vec![about("approve"), about("deny")]
+        }
         Action::AccessGranted | Action::EmergencyGranted => vec![about("revoke")],
         _ => Vec::new(),
     }

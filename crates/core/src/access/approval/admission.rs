@@ -6,7 +6,8 @@ use oz_api::{AccessRequestApproval, ApprovalConfig, Phase, Requester};
 
 use super::super::decide::Denial;
 use super::decide::MAX_APPROVALS;
-use super::{Answer, ApprovalRequest, Candidate, is_about, is_named, is_same_person};
+use super::escalation::is_named_at;
+use super::{Answer, ApprovalRequest, Candidate, is_about, is_same_person};
 use crate::lifecycle::seal::Keys;
 use crate::lifecycle::window::has_come;
 
@@ -50,7 +51,7 @@ pub fn may(
         return Err(Denial::new("SelfApproval", why));
     }
     let asked = asked(found, &requester)?;
-    let rules = rules(&asked, approver, request)?;
+    let rules = rules(&asked, approver, request, now)?;
     if has_come(now, asked.until) {
         let why = format!(
             "{} could be approved until {}; have the requester create it again",
@@ -137,9 +138,10 @@ fn rules(
     asked: &ApprovalRequest<'_>,
     approver: &Requester,
     request: &Candidate<'_>,
+    now: Timestamp,
 ) -> Result<Rules, Denial> {
     let all = asked.config.rules.iter();
-    let theirs = all.filter(|rule| is_named(rule, approver));
+    let theirs = all.filter(|rule| is_named_at(rule, approver, asked.created, now));
     let theirs: Rules = theirs.map(|rule| rule.name.clone()).collect();
     if !theirs.is_empty() {
         return Ok(theirs);

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use oz_api::Requester;
 
 use super::super::denial::format_subjects;
+use super::escalation::with_escalation;
 use super::{Answer, ApprovalRequest, Approved, matching, may_approve};
 use crate::lifecycle::window::has_come;
 
@@ -79,7 +80,7 @@ pub fn decide(asked: &ApprovalRequest<'_>, answers: &[Answer], now: Timestamp) -
         .filter(|(number, _)| !own.contains(number))
         .map(|(_, answer)| answer)
         .filter(in_time)
-        .filter(|answer| may_approve(asked, &answer.by))
+        .filter(|answer| may_approve(asked, &answer.by, answer.at))
         .partition(|answer| answer.digest == asked.digest);
     counted.sort_by(|one, other| (one.at, &one.name).cmp(&(other.at, &other.name)));
     if let Some(denial) = counted.iter().find(|answer| !answer.approves) {
@@ -90,6 +91,11 @@ pub fn decide(asked: &ApprovalRequest<'_>, answers: &[Answer], now: Timestamp) -
         };
     }
     counted.truncate(MAX_APPROVALS);
+    let config = with_escalation(asked.config, asked.created, now);
+    let asked = &ApprovalRequest {
+        config: &config,
+        ..asked.clone()
+    };
     if let Some((by, at)) = granted(asked, &counted) {
         return Verdict::Granted { by, at };
     }

@@ -3,6 +3,7 @@
 
 use oz_api::{ApprovalRule, Requester};
 
+use super::escalation::extended;
 use super::{is_named, is_same_person};
 
 /// The assignment of persons to rules: for each rule the indices of its persons.
@@ -101,7 +102,8 @@ pub fn persons(names: &[&Requester]) -> Vec<Vec<usize>> {
 /// group there may always be another member.
 #[must_use]
 pub fn unsatisfiable(rules: &[ApprovalRule]) -> Option<usize> {
-    let mut places = places(rules);
+    let rules: Vec<ApprovalRule> = rules.iter().map(extended).collect();
+    let mut places = places(&rules);
     for (rule, places) in rules.iter().zip(&mut places) {
         if !rule.groups.is_empty() {
             *places = 0;

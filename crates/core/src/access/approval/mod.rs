@@ -5,6 +5,7 @@
 pub mod admission;
 mod candidate;
 pub mod decide;
+pub mod escalation;
 pub mod matching;
 mod stage;
 #[cfg(test)]
@@ -27,7 +28,7 @@ pub use candidate::Candidate;
 pub use decide::{Missing, Verdict, decide};
 pub(crate) use stage::settled;
 pub use stage::{Approvals, DENIED, WAITING, confirmed, fact, request_of, shown};
-pub(super) use stage::{evaluate, requested};
+pub(super) use stage::{evaluate, granted, requested};
 
 /// The question that approvers decide.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct ApprovalRequest<'a> {
     pub config: &'a ApprovalConfig,
     /// Digest that an approval must name.
     pub digest: String,
+    /// Creation of the request, from which the escalation of rules counts.
+    pub created: Timestamp,
     /// Instant from which on no approval counts.
     pub until: Timestamp,
 }
@@ -61,6 +64,7 @@ impl<'a> ApprovalRequest<'a> {
             requester,
             config,
             digest: digest(candidate, template_digest, config),
+            created: candidate.identity.created,
             until: after(candidate.identity.created, timeout),
         })
     }
@@ -175,10 +179,10 @@ pub fn is_named(rule: &ApprovalRule, person: &Requester) -> bool {
     is_listed(&rule.groups, &rule.users, person)
 }
 
-/// Checks whether a user could approve the request.
+/// Checks whether a user could approve the request at this instant.
 #[must_use]
-pub fn may_approve(asked: &ApprovalRequest<'_>, person: &Requester) -> bool {
-    let named = |rule: &ApprovalRule| is_named(rule, person);
+pub fn may_approve(asked: &ApprovalRequest<'_>, person: &Requester, at: Timestamp) -> bool {
+    let named = |rule: &ApprovalRule| escalation::is_named_at(rule, person, asked.created, at);
     !is_same_person(asked.requester, person) && asked.config.rules.iter().any(named)
 }
 

@@ -3,21 +3,26 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
-use oz_api::{AccessRequestApproval, ApprovalConfig, ApprovalStatus, Phase, Requester, conditions};
+use oz_api::{
+    AccessRequestApproval, ApprovalConfig, ApprovalRule, ApprovalStatus, Phase, Requester,
+    conditions,
+};
 use oz_trail::notify::{APPROVERS, NOTIFY};
 use oz_trail::{Action, Decision, Record};
 
 use super::super::fact::Fact;
 use super::super::kind::{Assessment, FactsOf, Kind};
 use super::super::lock::Locks;
+use super::super::on_call::{self, OnCall, Responses};
 use super::super::policy;
 use super::super::request::StoredRequest;
 use super::decide::waited_for;
-use super::{ApprovalRequest, Approved, Candidate, Verdict, answers, approvers, decide};
+use super::escalation::{escalates_at, is_escalated};
+use super::{Answer, ApprovalRequest, Approved, Candidate, Verdict, answers, approvers, decide};
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
 use crate::lifecycle::seal::Keys;
-use crate::lifecycle::window::after;
+use crate::lifecycle::window::{after, has_come};
 use crate::lifecycle::{End, State, Stop};
 
 /// The reason of a request that waits for approvals.
@@ -28,11 +33,18 @@ pub const DENIED: &str = "ApprovalDenied";
 /// The state of the approvals of a request or transient binding.
 pub struct Approvals {
     verdict: Verdict,
+    /// The counted decisions.
+    answers: Vec<Answer>,
     /// Additional note while approvals are missing.
     note: Option<String>,
+    /// The on-call checks that replace approvals, if all others are given.
+    pub(in crate::access) on_call: Option<OnCall>,
+    /// The reason why approvers are not asked yet: an on-call check has not responded.
+    pending: Option<String>,
     /// Content of the status.
     pub status: ApprovalStatus,
-    /// The first instant at which a decision counts again because a lock on its author expires.
+    /// The first instant at which a decision counts again because a lock on its author expires, or at which a rule has
+    /// additional approvers.
     pub unlocked_at: Option<Timestamp>,
 }
 
@@ -62,7 +74,13 @@ pub(in crate::access) fn evaluate<K: Kind>(
         (kind.keys(), &known.locks),
         now,
     );
-    Some(Approvals { note, ..approvals })
+    let approvals = Approvals { note, ..approvals };
+    let lists = policy::on_call_checks(stamp.judgement.as_ref(), template);
+    let times = (now, request.created());
+    let responses = on_call::responses(times, &stamp.requester, &lists, &known.tickets)
+        .without_unneeded(stamp.judgement.as_ref(), template);
+    let rest = policy::approval_on_call(stamp.judgement.as_ref(), template, &responses.accepted);
+    Some(approvals.with_on_call(responses, &asked, rest.as_ref(), now))
 }
 
 impl Approvals {
@@ -81,28 +99,103 @@ impl Approvals {
         let read = confirmed.and_then(|read| read.as_ref().ok());
         let objects = read.map_or(seen, Vec::as_slice);
         let answers = answers(keys, objects, candidate, locks, now);
+        let verdict = decide(asked, &answers, now);
+        let escalates = asked.config.rules.iter();
+        let escalates = escalates.filter_map(|rule| escalates_at(rule, asked.created));
+        let escalates = escalates.filter(|at| !has_come(now, *at));
         Self {
-            verdict: decide(asked, &answers, now),
             note: None,
+            on_call: None,
+            pending: None,
             status: ApprovalStatus {
                 until: asked.until,
                 digest: asked.digest.clone(),
+                escalated: escalated(&verdict, (asked, &asked.config.rules), now),
             },
             unlocked_at: answers
                 .iter()
                 .filter_map(|answer| answer.locked_until)
+                .chain(escalates)
                 .min(),
+            verdict,
+            answers,
         }
+    }
+
+    /// Applies the responses of on-call checks; `rest` are the approvals that stay required. A denial and given approvals
+    /// take precedence: they need no check.
+    fn with_on_call(
+        mut self,
+        responses: Responses,
+        asked: &ApprovalRequest<'_>,
+        rest: Option<&ApprovalConfig>,
+        now: Timestamp,
+    ) -> Self {
+        if !matches!(self.verdict, Verdict::Waiting { .. }) {
+            return self;
+        }
+        let notes = [self.note.take(), responses.note()].into_iter().flatten();
+        let notes: Vec<String> = notes.collect();
+        self.note = (!notes.is_empty()).then(|| notes.join("; "));
+        let rest = match responses.accepted.is_empty() {
+            true => Some(asked.config),
+            false => rest,
+        };
+        self.verdict = match rest {
+            Some(config) => {
+                let asked = ApprovalRequest {
+                    config,
+                    ..asked.clone()
+                };
+                decide(&asked, &self.answers, now)
+            }
+            None => Verdict::Granted {
+                by: Vec::new(),
+                at: now,
+            },
+        };
+        let rest = rest.map(|rest| rest.rules.as_slice()).unwrap_or_default();
+        self.status.escalated = escalated(&self.verdict, (asked, rest), now);
+        if matches!(self.verdict, Verdict::Granted { .. }) {
+            let replaced = policy::find_absent(&asked.config.rules, rest).into_iter();
+            self.on_call = Some(OnCall {
+                checks: responses.accepted,
+                rules: replaced.map(|rule| rule.name.clone()).collect(),
+            });
+        } else {
+            self.pending = responses.pending;
+        }
+        self
     }
 
     /// Returns the instant at which a request with these approvals stops waiting, if one without them would
     /// after `wait`. An approval is valid for as long as a request without approvals waits.
     pub(crate) fn waits_until(&self, wait: SignedDuration) -> Timestamp {
         match self.verdict {
-            Verdict::Granted { at, .. } => after(at, wait),
+            // A check that replaces approvals does so in each pass anew.
+            Verdict::Granted { at, .. } if self.on_call.is_none() => after(at, wait),
             _ => self.status.until,
         }
     }
+}
+
+/// Returns the rules without their approvals that have additional approvers by now, by their names; `required` are the
+/// rules that the verdict is about, of which one can have another name if a check replaced the other source of it.
+fn escalated(
+    verdict: &Verdict,
+    (asked, required): (&ApprovalRequest<'_>, &[ApprovalRule]),
+    now: Timestamp,
+) -> Vec<String> {
+    let Verdict::Waiting { missing, .. } = verdict else {
+        return Vec::new();
+    };
+    let is_missing = |rule: &&ApprovalRule| missing.iter().any(|one| one.rule == rule.name);
+    let missing: Vec<ApprovalRule> = required.iter().filter(is_missing).cloned().collect();
+    let rules = asked.config.rules.iter();
+    let rules = rules.filter(|rule| is_escalated(rule, asked.created, now));
+    let rules =
+        rules.filter(|rule| policy::find_absent(std::slice::from_ref(*rule), &missing).is_empty());
+    rules.map(|rule| rule.name.clone()).collect()
 }
 
 /// Returns the approvers of a request that requires approvals, if all are given; the requester has no access before.
@@ -119,9 +212,12 @@ pub(crate) fn settled<S, Q>(
                        its owners correct it";
         return Err(waits(facts, WAITING, message.to_owned()));
     };
+    if let Some(why) = &approvals.pending {
+        return Err(waits(facts, on_call::WAITING, why.clone()));
+    }
     match &approvals.verdict {
         Verdict::Granted { by, .. } => {
-            facts.push(fact(by));
+            facts.push(granted(by, approvals.on_call.as_ref()));
             Ok(by.clone())
         }
         Verdict::Waiting { missing, void } => {
@@ -160,8 +256,8 @@ pub(crate) fn settled<S, Q>(
     }
 }
 
-/// Returns the audit record for a request that begins to wait, and again when the requested access differs
-/// from its status: notifications to approvers depend on it.
+/// Returns the audit records for a request that begins to wait, and again when the requested access differs
+/// from its status: notifications to approvers depend on them.
 pub(in crate::access) fn requested<K: Kind>(
     kind: &K,
     now: Timestamp,
@@ -169,20 +265,28 @@ pub(in crate::access) fn requested<K: Kind>(
     known: &FactsOf<K>,
     assessment: &Assessment,
     said: Option<&ApprovalStatus>,
-) -> Option<Record> {
+) -> Vec<Record> {
     let State::Waiting(failure) = &assessment.state else {
-        return None;
+        return Vec::new();
     };
-    let asked = assessment.approval.as_ref()?;
-    let stamp = request.stamp(kind.keys()).ok()?;
-    let config = policy::approval(stamp.judgement.as_ref(), known.template.as_deref()?)?;
+    let asked = assessment.approval.as_ref();
+    let Some((asked, template)) = asked.zip(known.template.as_deref()) else {
+        return Vec::new();
+    };
+    let Ok(stamp) = request.stamp(kind.keys()) else {
+        return Vec::new();
+    };
+    let Some(config) = policy::approval(stamp.judgement.as_ref(), template) else {
+        return Vec::new();
+    };
     let (action, decision) = (Action::ApprovalRequested, Decision::Note);
     let record = request.record(now, action, decision, WAITING, &failure.message);
     request_of(record, failure, &config, (stamp.requester, asked), said)
 }
 
-/// Creates that audit record from one about the request: requester, approvers and deadline. `None` if the
-/// status already shows the same approvals, or if the request waits for another reason.
+/// Creates those audit records from one about the request: requester, approvers and deadline, and one about the
+/// escalation of rules. Each is left out if the status already shows it; both are, if the request waits for another
+/// reason.
 #[must_use]
 pub fn request_of(
     mut record: Record,
@@ -190,22 +294,46 @@ pub fn request_of(
     config: &ApprovalConfig,
     (requester, asked): (Requester, &ApprovalStatus),
     said: Option<&ApprovalStatus>,
-) -> Option<Record> {
-    if failure.reason != WAITING || said.is_some_and(|said| said.digest == asked.digest) {
-        return None;
+) -> Vec<Record> {
+    if failure.reason != WAITING {
+        return Vec::new();
     }
-    let subject = format!("{} {}", record.request.uid, asked.digest);
-    record.id = Record::id(record.action, &subject);
+    let who = failure.message.trim_start_matches("waiting for ");
     record.user = Some(requester);
     record.until = Some(asked.until);
-    let who = failure.message.trim_start_matches("waiting for ");
     record = record
         .detail(APPROVERS, who)
         .detail("digest", &asked.digest);
-    if !config.rules.iter().any(|rule| rule.notify) {
-        record = record.detail(NOTIFY, "false");
+    let record_of = |action: Action, subject: &str, notify: bool| {
+        let mut record = record.clone();
+        record.action = action;
+        record.id = Record::id(action, subject);
+        match notify {
+            true => record,
+            false => record.detail(NOTIFY, "false"),
+        }
+    };
+    let said = said.filter(|said| said.digest == asked.digest);
+    let shown = said.map(|said| said.escalated.as_slice());
+    let shown = shown.unwrap_or_default();
+    let escalated = asked.escalated.iter();
+    let escalated = escalated.filter(|rule| !shown.contains(rule));
+    let escalated: Vec<&str> = escalated.map(String::as_str).collect();
+    let subject = format!("{} {}", record.request.uid, asked.digest);
+    let mut records = Vec::new();
+    if said.is_none() {
+        let notify = config.rules.iter().any(|rule| rule.notify);
+        records.push(record_of(Action::ApprovalRequested, &subject, notify));
     }
-    Some(record)
+    // A request can be escalated when its approvers are asked for the first time: the routes of both are told.
+    if !escalated.is_empty() {
+        let subject = format!("{subject} {}", escalated.join(" "));
+        let rules = config.rules.iter();
+        let mut rules = rules.filter(|rule| escalated.contains(&rule.name.as_str()));
+        let notify = rules.any(|rule| rule.escalation.as_ref().is_some_and(|it| it.notify));
+        records.push(record_of(Action::ApprovalEscalated, &subject, notify));
+    }
+    records
 }
 
 /// Requires a read from the API server itself before approved access is granted: the watch may not have shown
@@ -230,6 +358,23 @@ pub fn confirmed<S, Q>(
 pub fn fact(by: &[Approved]) -> Fact {
     let message = format!("Approved by {}", approvers(by));
     Fact::holds(conditions::APPROVED, message)
+}
+
+/// Returns the condition that the approvals of a grant were given, or replaced by on-call checks.
+#[must_use]
+pub(in crate::access) fn granted(by: &[Approved], on_call: Option<&OnCall>) -> Fact {
+    let Some(on_call) = on_call else {
+        return fact(by);
+    };
+    let replaced = on_call.message();
+    let message = match by {
+        [] => replaced,
+        by => format!("Approved by {}; {replaced}", approvers(by)),
+    };
+    Fact {
+        reason: on_call::ON_CALL,
+        ..Fact::holds(conditions::APPROVED, message)
+    }
 }
 
 fn waits<S, Q>(facts: &mut Vec<Fact>, reason: &'static str, message: String) -> Stop<S, Q> {

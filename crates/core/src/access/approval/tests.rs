@@ -2,7 +2,7 @@
 //! all of them.
 
 use jiff::{SignedDuration, Timestamp};
-use oz_api::{ApprovalConfig, ApprovalRule, Requester};
+use oz_api::{ApprovalConfig, ApprovalRule, Escalation, Requester};
 use proptest::prelude::*;
 
 use super::super::testing::{NANOSECOND, timestamp};
@@ -32,6 +32,7 @@ fn rules(text: &str) -> ApprovalConfig {
             users,
             approvals: approvals.parse().unwrap(),
             notify: true,
+            escalation: None,
         }
     };
     ApprovalConfig {
@@ -39,6 +40,7 @@ fn rules(text: &str) -> ApprovalConfig {
         timeout: "30m".to_owned(),
         when: None,
         require_reason: false,
+        unless: Vec::new(),
     }
 }
 
@@ -87,6 +89,7 @@ fn verdict(
         requester,
         config,
         digest: "now".to_owned(),
+        created: timestamp(0),
         until: timestamp(TIMEOUT),
     };
     decide(&asked, answers, now)
@@ -111,6 +114,56 @@ fn describe(verdict: &Verdict) -> String {
         }
         Verdict::Denied { by, .. } => format!("denied by {}", by.user),
         Verdict::TimedOut { missing } => format!("timed out {}", waited_for(missing)),
+    }
+}
+
+#[test]
+fn escalation_adds_approvers_to_its_rule_from_its_time_on() {
+    let mut config = rules("security=bob sre=dave");
+    config.rules[0].escalation = Some(Escalation {
+        after: "10m".to_owned(),
+        groups: vec!["leads".to_owned()],
+        users: vec!["carol".to_owned()],
+        notify: true,
+    });
+    let early = "waiting security: bob may; sre: dave may";
+    let late = "waiting security: bob, carol, group leads may; sre: dave may";
+    for (given, now, expected) in [
+        ("", 599, early),
+        ("", 600, late),
+        // An approval or denial from before that time does not count later either.
+        ("carol +599", 599, early),
+        ("carol +599", 700, late),
+        ("carol -599", 700, late),
+        ("carol -600", 700, "denied by carol"),
+        (
+            "carol +600; dave +601",
+            700,
+            "granted security=carol sre=dave at 601",
+        ),
+        (
+            "erin%leads +600; dave +601",
+            700,
+            "granted security=erin sre=dave at 601",
+        ),
+        (
+            "bob +10; dave +11",
+            12,
+            "granted security=bob sre=dave at 11",
+        ),
+        // The other rule has no further approvers, and a person counts once.
+        ("bob +10; carol +600", 700, "waiting sre: dave may"),
+        ("carol +600; erin%leads +601", 700, "waiting sre: dave may"),
+        // The requester counts for no rule.
+        ("alice%leads +600", 700, late),
+        (
+            "",
+            1800,
+            "timed out security: bob, carol, group leads may; sre: dave may",
+        ),
+    ] {
+        let found = verdict(&person("alice"), &config, &answers(given), timestamp(now));
+        assert_eq!(describe(&found), expected, "{given:?} at {now}");
     }
 }
 

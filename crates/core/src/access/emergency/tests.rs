@@ -38,6 +38,7 @@ fn config() -> AccessConfig {
             when: None,
             timeout: "30m".into(),
             require_reason: false,
+            unless: Vec::new(),
         }),
         emergency: Some(EmergencyConfig {
             groups: vec!["oncall".into(), "system:serviceaccounts".into()],

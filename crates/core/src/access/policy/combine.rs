@@ -210,8 +210,10 @@ fn agree(judgement: &mut Judgement, policy: &str, added: &PolicyApproval) {
         timeout: config.timeout.clone(),
         require_reason: false,
     });
-    let known = extra.rules.clone();
-    let known: Vec<String> = known.iter().map(|rule| content(&rule.approval())).collect();
+    // A rule that other checks replace stays a rule of its own: each access policy decides about its own rules.
+    let known = extra.rules.iter();
+    let known = known.filter(|rule| rule.unless == config.unless);
+    let known: Vec<String> = known.map(|rule| content(&rule.approval())).collect();
     for rule in missing(&known, &config.rules) {
         extra.rules.push(Rule {
             name: format!("{policy}/{}", rule.name),
@@ -219,6 +221,8 @@ fn agree(judgement: &mut Judgement, policy: &str, added: &PolicyApproval) {
             users: rule.users.clone(),
             approvals: rule.approvals,
             silent: !rule.notify,
+            unless: config.unless.clone(),
+            escalation: rule.escalation.clone(),
         });
     }
     extra.require_reason |= config.require_reason;
@@ -235,6 +239,7 @@ impl Rule {
             users: self.users.clone(),
             approvals: self.approvals,
             notify: !self.silent,
+            escalation: self.escalation.clone(),
         }
     }
 }
@@ -263,7 +268,17 @@ pub(super) fn content(rule: &ApprovalRule) -> String {
         names
     };
     let (groups, users) = (sorted(&rule.groups), sorted(&rule.users));
-    encode::digest(&serde_json::json!([groups, users, rule.approvals.max(1)]))
+    let mut content = vec![
+        serde_json::json!(groups),
+        serde_json::json!(users),
+        serde_json::json!(rule.approvals.max(1)),
+    ];
+    // Rules with different escalations are not the same: a template must not extend the rule of an access policy.
+    if let Some(further) = &rule.escalation {
+        let (groups, users) = (sorted(&further.groups), sorted(&further.users));
+        content.push(serde_json::json!([further.after, groups, users]));
+    }
+    encode::digest(&content)
 }
 
 /// Returns the shorter of two durations; an invalid one counts as zero.

@@ -3,10 +3,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::duration::GoDuration;
-use oz_api::{ApprovalConfig, ApprovalRule, Name};
+use oz_api::{ApprovalConfig, ApprovalRule, Name, OnCallCheck};
 
 use super::combine::{content, missing, shorter};
-use super::{ANOTHER_TEMPLATE, DENIED, FAILED, Judgement, When, seen};
+use super::{ANOTHER_TEMPLATE, DENIED, Extra, FAILED, Judgement, When, seen};
 use crate::access::decide::{Ask, Denial, REASON_REQUIRED};
 use crate::access::request::Request;
 use crate::access::{stamp, ticket};
@@ -93,18 +93,71 @@ pub fn approval<T: AccessTemplate>(
     judgement: Option<&Judgement>,
     template: &T,
 ) -> Option<ApprovalConfig> {
+    approval_on_call(judgement, template, &[])
+}
+
+/// Returns the approvals that stay required while these on-call checks accept the requester. The rules of the
+/// template, and those of each access policy, are replaced only by their own checks.
+#[must_use]
+pub fn approval_on_call<T: AccessTemplate>(
+    judgement: Option<&Judgement>,
+    template: &T,
+    accepted: &[OnCallCheck],
+) -> Option<ApprovalConfig> {
+    let own = own_rules(judgement, template).filter(|own| !replaces(&own.unless, accepted));
+    let own = own.map(|config| ApprovalConfig {
+        when: None,
+        unless: Vec::new(),
+        ..config.clone()
+    });
+    joined_on_call(own, judgement, accepted)
+}
+
+/// Returns the on-call checks of the template's rules and of each access policy, each list once. A list is
+/// sufficient for its own rules if one of its checks accepts the requester.
+#[must_use]
+pub fn on_call_checks<'a, T: AccessTemplate>(
+    judgement: Option<&'a Judgement>,
+    template: &'a T,
+) -> Vec<&'a [OnCallCheck]> {
+    let own = own_rules(judgement, template).map(|own| own.unless.as_slice());
+    let extra = judgement.and_then(|judgement| judgement.approval.as_ref());
+    let added = extra.into_iter().flat_map(|extra| &extra.rules);
+    let added = added.map(|rule| rule.unless.as_slice());
+    let mut lists: Vec<&[OnCallCheck]> = Vec::new();
+    for list in own.into_iter().chain(added) {
+        if !list.is_empty() && !lists.contains(&list) {
+            lists.push(list);
+        }
+    }
+    lists
+}
+
+/// Returns those of the rules that are not among the rules of `rest`, by their content.
+pub(in crate::access) fn find_absent<'a>(
+    rules: &'a [ApprovalRule],
+    rest: &[ApprovalRule],
+) -> Vec<&'a ApprovalRule> {
+    let known: Vec<String> = rest.iter().map(content).collect();
+    missing(&known, rules)
+}
+
+fn replaces(unless: &[OnCallCheck], accepted: &[OnCallCheck]) -> bool {
+    unless.iter().any(|check| accepted.contains(check))
+}
+
+/// Returns the rules of the template, unless its condition exempts the request.
+fn own_rules<'a, T: AccessTemplate>(
+    judgement: Option<&Judgement>,
+    template: &'a T,
+) -> Option<&'a ApprovalConfig> {
     let own = template.config().approval.as_ref();
     let exempts = judgement.is_some_and(|judgement| {
         // Another template may have another condition.
         judgement.when == Some(When::Exempts)
             && judgement.template.as_ref() == Some(&seen(template))
     });
-    let own = own.filter(|config| !(exempts && config.when.is_some()));
-    let own = own.map(|config| ApprovalConfig {
-        when: None,
-        ..config.clone()
-    });
-    joined(own, judgement)
+    own.filter(|config| !(exempts && config.when.is_some()))
 }
 
 /// Returns the required approvals for an object without a template, by the rules of the access policies.
@@ -119,20 +172,48 @@ pub fn joined(
     own: Option<ApprovalConfig>,
     judgement: Option<&Judgement>,
 ) -> Option<ApprovalConfig> {
+    joined_on_call(own, judgement, &[])
+}
+
+fn joined_on_call(
+    own: Option<ApprovalConfig>,
+    judgement: Option<&Judgement>,
+    accepted: &[OnCallCheck],
+) -> Option<ApprovalConfig> {
     let Some(extra) = judgement.and_then(|judgement| judgement.approval.as_ref()) else {
         return own;
     };
-    let added: Vec<ApprovalRule> = extra.rules.iter().map(super::Rule::approval).collect();
-    let added = ApprovalConfig {
-        rules: added,
-        when: None,
-        timeout: extra.timeout.clone(),
-        require_reason: extra.require_reason,
-    };
-    Some(match own {
-        Some(own) => both(own, &added),
-        None => added,
-    })
+    let mut required = own;
+    for (unless, rules) in by_checks(extra) {
+        if replaces(unless, accepted) {
+            continue;
+        }
+        let added = ApprovalConfig {
+            rules,
+            when: None,
+            timeout: extra.timeout.clone(),
+            require_reason: extra.require_reason,
+            unless: Vec::new(),
+        };
+        required = Some(match required {
+            Some(required) => both(required, &added),
+            None => added,
+        });
+    }
+    required
+}
+
+/// Returns the rules of access policies with the on-call checks that replace them, in the order of the rules.
+/// Equal rules with different checks are rules of two sources.
+fn by_checks(extra: &Extra) -> Vec<(&[OnCallCheck], Vec<ApprovalRule>)> {
+    let mut found: Vec<(&[OnCallCheck], Vec<ApprovalRule>)> = Vec::new();
+    for rule in &extra.rules {
+        match found.iter_mut().find(|(unless, _)| *unless == rule.unless) {
+            Some((_, rules)) => rules.push(rule.approval()),
+            None => found.push((rule.unless.as_slice(), vec![rule.approval()])),
+        }
+    }
+    found
 }
 
 /// Returns the approvals that satisfy both: all rules, each once, the shorter timeout, and a reason if one of them
@@ -229,14 +310,29 @@ pub fn stricter<T: AccessTemplate>(
     ask: Ask<'_>,
     template: &T,
 ) -> Option<Stricter> {
-    let rules = |judgement: Option<&Judgement>| approval(judgement, template);
+    let rules = |judgement: Option<&Judgement>, accepted: &[OnCallCheck]| {
+        approval_on_call(judgement, template, accepted)
+    };
     let known = ticket::checks(sealed, template);
     let asked = ticket::checks(new, template);
     let check = asked.iter().find(|check| !known.contains(check));
     let check = check
         .filter(|_| !ask.emergency)
         .map(|check| Stricter::TicketCheck(check.to_string()));
-    compared(sealed, new, holds(new, ask, template), rules, check)
+    // Rules that stay while the requester is on call count, too: the grant follows the sealed checks. A new rule is
+    // additional exactly if it is while all checks accept the requester but those of its own source.
+    let all = on_call_checks(sealed, template).concat();
+    let but = |list: &[OnCallCheck]| {
+        let others = all.iter().filter(|check| !list.contains(check));
+        others.cloned().collect::<Vec<_>>()
+    };
+    let lists = on_call_checks(new, template).into_iter();
+    let cases: Vec<Vec<OnCallCheck>> = [Vec::new(), all.clone()]
+        .into_iter()
+        .chain(lists.map(but))
+        .collect();
+    let holds = holds(new, ask, template);
+    compared(sealed, new, holds, (rules, &cases), check)
 }
 
 /// Returns the same for an object without a template.
@@ -247,14 +343,20 @@ pub fn stricter_without_template(
     reason: Option<&str>,
     kind: &str,
 ) -> Option<Stricter> {
-    compared(sealed, new, permits(new, reason, kind), rules, None)
+    let rules = |judgement: Option<&Judgement>, _: &[OnCallCheck]| rules(judgement);
+    let cases = [Vec::new()];
+    let permits = permits(new, reason, kind);
+    compared(sealed, new, permits, (rules, &cases), None)
 }
 
 fn compared(
     sealed: Option<&Judgement>,
     new: Option<&Judgement>,
     holds: Result<(), Denial>,
-    rules: impl Fn(Option<&Judgement>) -> Option<ApprovalConfig>,
+    (rules, cases): (
+        impl Fn(Option<&Judgement>, &[OnCallCheck]) -> Option<ApprovalConfig>,
+        &[Vec<OnCallCheck>],
+    ),
     check: Option<Stricter>,
 ) -> Option<Stricter> {
     if let Err(denial) = holds {
@@ -268,12 +370,21 @@ fn compared(
     if check.is_some() {
         return check;
     }
-    let now = rules(new)?;
-    let Some(before) = rules(sealed) else {
+    cases.iter().find_map(|accepted| {
+        let (before, now) = (rules(sealed, accepted), rules(new, accepted)?);
+        stricter_rules(before, now, new)
+    })
+}
+
+fn stricter_rules(
+    before: Option<ApprovalConfig>,
+    now: ApprovalConfig,
+    new: Option<&Judgement>,
+) -> Option<Stricter> {
+    let Some(before) = before else {
         return Some(Stricter::Approval);
     };
-    let known: Vec<String> = before.rules.iter().map(content).collect();
-    let added = missing(&known, &now.rules);
+    let added = find_absent(&now.rules, &before.rules);
     if let Some(rule) = added.first() {
         let policies = new.map(Judgement::names).into_iter().collect();
         let rule = rule.name.clone();

@@ -10,16 +10,17 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
-use oz_api::{ApprovalConfig, TicketConfig, encode};
+use oz_api::{ApprovalConfig, Escalation, OnCallCheck, TicketConfig, encode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::kinds::AccessTemplate;
 
 pub use combine::{Opinion, combine, too_many};
+pub(super) use effect::find_absent;
 pub use effect::{
-    Stricter, approval, asks, both, ceiling, holds, joined, longest, note, permits,
-    requires_approval, rules, stricter, stricter_without_template,
+    Stricter, approval, approval_on_call, asks, both, ceiling, holds, joined, longest, note,
+    on_call_checks, permits, requires_approval, rules, stricter, stricter_without_template,
 };
 pub use situation::Situation;
 
@@ -144,6 +145,12 @@ pub struct Rule {
     /// Whether no notification is sent about waiting for this rule.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
+    /// The on-call checks of its access policy, of which one that accepts the requester replaces the rule.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unless: Vec<OnCallCheck>,
+    /// The additional approvers after a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<Escalation>,
 }
 
 /// The maximum duration of access according to the access policies.

@@ -18,6 +18,7 @@ use crate::access::decide::Ask;
 use crate::access::testing::timestamp;
 use crate::access::ticket;
 use crate::controller::{Controller as _, Outcome};
+use crate::kinds::Rules as _;
 
 fn template(rules: &[ApprovalRule]) -> ExecAccessTemplate {
     let mut template = ExecAccessTemplate::new(
@@ -30,6 +31,7 @@ fn template(rules: &[ApprovalRule]) -> ExecAccessTemplate {
                     when: None,
                     timeout: "30m".into(),
                     require_reason: false,
+                    unless: Vec::new(),
                 }),
                 ..AccessConfig::default()
             },
@@ -52,6 +54,7 @@ fn rule(name: &str, users: &[&str], groups: &[&str], approvals: i32) -> Approval
         users: owned(users),
         approvals,
         notify: true,
+        escalation: None,
     }
 }
 
@@ -79,6 +82,7 @@ fn agree(rules: &[ApprovalRule], timeout: &str) -> PolicyThen {
             rules: rules.to_vec(),
             timeout: Some(timeout.into()),
             require_reason: false,
+            unless: Vec::new(),
         }),
         ..PolicyThen::default()
     }
@@ -116,6 +120,212 @@ fn names(config: Option<&ApprovalConfig>) -> String {
     let rules = config.into_iter().flat_map(|config| &config.rules);
     let names: Vec<&str> = rules.map(|rule| rule.name.as_str()).collect();
     names.join(" ")
+}
+
+/// Returns on-call checks with these names.
+fn checks(names: &[&str]) -> Vec<OnCallCheck> {
+    let check = |name: &&str| OnCallCheck {
+        check: (*name).to_owned(),
+        group: None,
+    };
+    names.iter().map(check).collect()
+}
+
+/// Returns an access policy that requires approvals by a rule, unless one of these on-call checks accepts the
+/// requester.
+fn agree_unless(name: &str, rule: &ApprovalRule, unless: &[&str]) -> AccessPolicy {
+    let mut then = agree(std::slice::from_ref(rule), "30m");
+    if let Some(approval) = &mut then.approval {
+        approval.unless = checks(unless);
+    }
+    policy(name, then)
+}
+
+#[test]
+fn on_call_check_replaces_only_rules_of_its_own_source() {
+    let (security, sre) = (
+        rule("security", &["bob", "carol"], &[], 1),
+        rule("sre", &[], &["sre"], 1),
+    );
+    let mut own = template(std::slice::from_ref(&security));
+    let plain = own.clone();
+    own.spec.access_config.approval.as_mut().unwrap().unless = checks(&["a"]);
+    let none = template(&[]);
+    type Row<'a> = (
+        &'a ExecAccessTemplate,
+        Vec<AccessPolicy>,
+        &'a [&'a str],
+        &'a str,
+    );
+    let rows: Vec<Row<'_>> = vec![
+        (&own, vec![], &[], "security"),
+        (&own, vec![], &["a"], ""),
+        (&own, vec![], &["b"], "security"),
+        (
+            &own,
+            vec![agree_unless("p", &sre, &["b"])],
+            &[],
+            "security p/sre",
+        ),
+        (&own, vec![agree_unless("p", &sre, &["b"])], &["a"], "p/sre"),
+        (
+            &own,
+            vec![agree_unless("p", &sre, &["b"])],
+            &["b"],
+            "security",
+        ),
+        (&own, vec![agree_unless("p", &sre, &["b"])], &["a", "b"], ""),
+        // A rule that two sources have in common is required until both are replaced.
+        (
+            &own,
+            vec![agree_unless("p", &security, &[])],
+            &[],
+            "security",
+        ),
+        (
+            &own,
+            vec![agree_unless("p", &security, &[])],
+            &["a"],
+            "p/security",
+        ),
+        (
+            &plain,
+            vec![agree_unless("p", &security, &["a"])],
+            &["a"],
+            "security",
+        ),
+        (
+            &none,
+            vec![
+                agree_unless("p", &security, &["a"]),
+                agree_unless("q", &security, &["b"]),
+            ],
+            &[],
+            "p/security",
+        ),
+        (
+            &none,
+            vec![
+                agree_unless("p", &security, &["a"]),
+                agree_unless("q", &security, &["b"]),
+            ],
+            &["a"],
+            "q/security",
+        ),
+        (
+            &none,
+            vec![
+                agree_unless("p", &security, &["a"]),
+                agree_unless("q", &security, &[]),
+            ],
+            &["a"],
+            "q/security",
+        ),
+        (
+            &none,
+            vec![
+                agree_unless("p", &security, &["a"]),
+                agree_unless("q", &security, &["a"]),
+            ],
+            &["a"],
+            "",
+        ),
+    ];
+    for (template, policies, accepted, expected) in rows {
+        let all = policies.into_iter().map(|one| (one, Ok(true)));
+        let all: Vec<(AccessPolicy, Result<bool, String>)> = all.collect();
+        let judgement = together(&all, template);
+        let left = approval_on_call(Some(&judgement), template, &checks(accepted));
+        assert_eq!(names(left.as_ref()), expected, "{accepted:?} {judgement:?}");
+    }
+}
+
+#[test]
+fn escalation_extends_only_the_rule_of_its_own_source() {
+    let plain = rule("security", &["bob", "carol"], &[], 1);
+    let escalated = ApprovalRule {
+        escalation: Some(Escalation {
+            after: "10m".into(),
+            groups: vec!["leads".into()],
+            users: Vec::new(),
+            notify: true,
+        }),
+        ..plain.clone()
+    };
+    for (of_template, of_policy, expected) in [
+        (&escalated, &plain, "security p/security"),
+        (&plain, &escalated, "security p/security"),
+        (&escalated, &escalated, "security"),
+    ] {
+        let template = template(std::slice::from_ref(of_template));
+        let policy = policy("p", agree(std::slice::from_ref(of_policy), "30m"));
+        let judgement = together(&[(policy, Ok(true))], &template);
+        let all = approval(Some(&judgement), &template).unwrap();
+        assert_eq!(names(Some(&all)), expected);
+        let last = all.rules.last().unwrap();
+        assert_eq!(last.escalation, of_policy.escalation);
+    }
+}
+
+#[test]
+fn access_policy_with_fewer_on_call_checks_is_stricter() {
+    let sre = rule("sre", &[], &["sre"], 1);
+    let template = template(&[]);
+    let judged = |unless: &[&str]| {
+        let all: [(AccessPolicy, Result<bool, String>); 1] =
+            [(agree_unless("p", &sre, unless), Ok(true))];
+        together(&all, &template)
+    };
+    let table: [(&[&str], &[&str], bool); 6] = [
+        (&["a"], &["a"], false),
+        (&["a"], &[], true),
+        (&[], &["a"], false),
+        (&["a"], &["b"], true),
+        (&["a", "b"], &["a"], true),
+        (&["a"], &["a", "b"], false),
+    ];
+    for (sealed, new, expected) in table {
+        let found = stricter(
+            Some(&judged(sealed)),
+            Some(&judged(new)),
+            Ask::default(),
+            &template,
+        );
+        assert_eq!(found.is_some(), expected, "{sealed:?} {new:?}: {found:?}");
+    }
+
+    // Two access policies with one rule: it stays required only if b and c accept the requester, and a does not.
+    let both = |first: &[&str]| {
+        let policies = [
+            agree_unless("p", &sre, first),
+            agree_unless("q", &sre, &["c"]),
+        ];
+        let all = policies.map(|policy| (policy, Ok::<_, String>(true)));
+        together(&all, &template)
+    };
+    let (sealed, new) = (both(&["a", "b"]), both(&["a"]));
+    for (sealed, new, expected) in [(&sealed, &new, true), (&new, &sealed, false)] {
+        let found = stricter(Some(sealed), Some(new), Ask::default(), &template);
+        assert_eq!(found.is_some(), expected, "{found:?}");
+    }
+}
+
+#[test]
+fn invalid_on_call_checks_are_rejected() {
+    let sre = rule("sre", &[], &["sre"], 1);
+    let nine: Vec<String> = (0..9).map(|number| format!("c{number}")).collect();
+    let nine: Vec<&str> = nine.iter().map(String::as_str).collect();
+    let table: [(&[&str], &str); 4] = [
+        (&["duty"], ""),
+        (&["Duty!"], "spec.then.approval.unless[0].check"),
+        (&["duty", "duty"], "spec.then.approval.unless[1]"),
+        (&nine, "spec.then.approval.unless"),
+    ];
+    for (unless, field) in table {
+        let found = agree_unless("p", &sre, unless).violations(Timestamp::UNIX_EPOCH);
+        let found: Vec<String> = found.into_iter().map(|one| one.field).collect();
+        assert_eq!(found.join(" "), field, "{unless:?}");
+    }
 }
 
 /// Formats the result of several access policies: refusal, rules, maximum duration, and requirement of a
@@ -507,6 +717,7 @@ fn some_then() -> impl Strategy<Value = PolicyThen> {
                 rules: vec![rule],
                 timeout: timeout.map(ToOwned::to_owned),
                 require_reason,
+                unless: Vec::new(),
             }),
             require_reason,
             max_duration: longest.map(ToOwned::to_owned),
@@ -549,6 +760,7 @@ fn is_granted(
         requester: &alice,
         config: &config,
         digest: "now".into(),
+        created: timestamp(0),
         until: Timestamp::MAX,
     };
     let answers: Vec<Answer> = by

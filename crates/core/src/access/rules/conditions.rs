@@ -62,7 +62,7 @@ fn settle<P: Proposal>(
     ticket::settled(times, ticket, tickets, fresh, &mut passed.facts).map(Some)
 }
 
-/// The required approvals are given. An emergency needs none.
+/// The required approvals are given, or replaced by on-call checks. An emergency needs none.
 pub(super) struct Approved;
 
 impl<P: Proposal> Rule<P> for Approved {
@@ -70,7 +70,9 @@ impl<P: Proposal> Rule<P> for Approved {
         let needed = proposal.needs_approval(judgement(proposal)) && passed.emergency.is_none();
         passed.needs_approval = needed;
         if needed {
-            passed.approvals = approval::settled(proposal.approvals(), &mut passed.facts)?;
+            let approvals = proposal.approvals();
+            passed.approvals = approval::settled(approvals, &mut passed.facts)?;
+            passed.on_call = approvals.and_then(|approvals| approvals.on_call.clone());
         }
         Ok(())
     }

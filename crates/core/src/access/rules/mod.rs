@@ -58,7 +58,7 @@ rules! {
     "Emergency", "The terms of a declared emergency are valid." => conditions::EmergencyTerms;
     "Capacity", "The limits allow one more object of this kind." => conditions::Capacity;
     "Ticket", "Every ticket check accepted the change ticket after the creation of the object." => conditions::TicketChecked;
-    "Approval", "All required approvals are given; an emergency requires none." => conditions::Approved;
+    "Approval", "All required approvals are given, or replaced by on-call checks that accept the requester; an emergency requires none." => conditions::Approved;
     "Window", "The window is open and has not ended." => conditions::Window;
     "FirstStamp", "No other object has the same stamp." => identity::FirstStamp;
     "TicketNow", "Every ticket check accepts the change ticket now." => conditions::TicketStillAccepted;

@@ -10,6 +10,7 @@ use crate::access::fact::Fact;
 use crate::access::facts::ReviewLimit;
 use crate::access::grant::Approved;
 use crate::access::lock::{Access, Locks};
+use crate::access::on_call::OnCall;
 use crate::access::policy::Judgement;
 use crate::access::stamp::{Stamp, StampError};
 use crate::access::ticket::Ticket;
@@ -176,4 +177,6 @@ pub struct Passed {
     pub needs_approval: bool,
     /// The approvals.
     pub approvals: Vec<Approved>,
+    /// The on-call checks that replaced approvals.
+    pub on_call: Option<OnCall>,
 }

@@ -65,6 +65,8 @@ pub(crate) fn require(judgement: &mut Judgement, user: &str, timeout: &str) {
         users: vec![user.into()],
         approvals: 1,
         silent: false,
+        unless: Vec::new(),
+        escalation: None,
     });
 }
 

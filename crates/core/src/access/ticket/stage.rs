@@ -18,7 +18,7 @@ use super::Ticket;
 use crate::controller::{Failure, Plan, Step};
 use crate::lifecycle::window::{after, has_come};
 use crate::lifecycle::{End, Stop};
-use crate::tickets::{Answer, Ask, CheckTerms, FailurePolicy, Said, Tickets};
+use crate::tickets::{Answer, Ask, CheckTerms, FailurePolicy, Said, Subject, Tickets};
 
 /// The reason of a request while its change ticket is checked.
 pub const WAITING: &str = "TicketCheckPending";
@@ -114,7 +114,7 @@ fn refused<S, Q>(ticket: &Ticket, check: &str, why: &str, facts: &mut Vec<Fact>)
 }
 
 /// Checks whether a response is valid for an object that was created at `created`.
-fn counts(
+pub(in crate::access) fn counts(
     (now, created): (Timestamp, Timestamp),
     said: &Said,
     terms: CheckTerms,
@@ -173,8 +173,8 @@ pub(in crate::access) fn ended(now: Timestamp, ticket: &Ticket, known: &Tickets)
     })
 }
 
-/// Returns the instant at which a grant ends while no server responds about its change ticket.
-fn gives_up(said: &Said, terms: CheckTerms) -> Option<Timestamp> {
+/// Returns the instant at which a grant ends while no server responds about its subject.
+pub(in crate::access) fn gives_up(said: &Said, terms: CheckTerms) -> Option<Timestamp> {
     let longest = terms.interval * LONGEST_AWAY;
     let since = said.away_since?;
     (terms.failure_policy == FailurePolicy::Fail).then(|| after(since, longest))
@@ -238,24 +238,36 @@ pub(in crate::access) fn keep(
     for check in &ticket.checks {
         let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
         let said = known.said.get(check);
-        let due = said.map_or(now, |said| after(said.asked_at, terms.interval));
-        if has_come(now, due) {
+        let (is_due, wakes) = due(now, said, terms);
+        if is_due {
             asks.push(ask(check, ticket, uid, false));
-            plan = plan.wake_at(after(now, terms.interval));
-        } else {
-            plan = plan.wake_at(due);
         }
-        if let Some(until) = said.and_then(|said| gives_up(said, terms)) {
-            plan = plan.wake_at(until);
-        }
+        plan = wakes.into_iter().flatten().fold(plan, Plan::wake_at);
     }
     plan.then(asks)
+}
+
+/// Checks whether the server of a check must be asked again at `now`, and returns the instants of the next passes: the
+/// next query, and the end of the grant if the server does not respond.
+pub(in crate::access) fn due(
+    now: Timestamp,
+    said: Option<&Said>,
+    terms: CheckTerms,
+) -> (bool, [Option<Timestamp>; 2]) {
+    let next = said.map_or(now, |said| after(said.asked_at, terms.interval));
+    let is_due = has_come(now, next);
+    let next = match is_due {
+        true => after(now, terms.interval),
+        false => next,
+    };
+    let until = said.and_then(|said| gives_up(said, terms));
+    (is_due, [Some(next), until])
 }
 
 fn ask(check: &str, ticket: &Ticket, uid: &str, waits: bool) -> Step {
     Step::from(Ask {
         check: check.to_owned(),
-        ticket: ticket.name.clone(),
+        subject: Subject::Ticket(ticket.name.clone()),
         request: uid.to_owned(),
         waits,
     })
@@ -264,7 +276,7 @@ fn ask(check: &str, ticket: &Ticket, uid: &str, waits: bool) -> Step {
 impl Tickets {
     /// Returns the settings of a check that decisions depend on; `None` if it is not configured. If the
     /// configured checks are unknown, each counts as configured.
-    fn terms(&self, check: &str) -> Option<CheckTerms> {
+    pub(in crate::access) fn terms(&self, check: &str) -> Option<CheckTerms> {
         match &self.checks {
             None => Some(CheckTerms::UNKNOWN),
             Some(checks) => checks.get(check).copied(),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use oz_api::{
-    AccessLock, AccessRequestApproval, EndReason, Phase, TicketConfig, TransientClusterRoleBinding,
-    TransientRoleBinding, conditions, example_com, labels,
+    AccessLock, AccessRequestApproval, EndReason, Escalation, Phase, TicketConfig,
+    TransientClusterRoleBinding, TransientRoleBinding, conditions, example_com, labels,
 };
 use serde_json::json;
 
@@ -23,6 +23,8 @@ fn judgement(users: &[&str]) -> Judgement {
         users: vec![(*user).to_owned()],
         approvals: 1,
         silent: false,
+        unless: Vec::new(),
+        escalation: None,
     };
     Judgement {
         asked: 1,
@@ -129,6 +131,28 @@ fn binding_waits_without_write_and_its_duration_starts_at_approval() {
     world.approvals.clear();
     assert_eq!(world.settle(timestamp(500)).phase, Phase::Active);
     assert_eq!(world.settle(timestamp(1001)).phase, Phase::Expired);
+}
+
+#[test]
+fn escalation_of_binding_is_recorded_once_and_its_approver_counts() {
+    let mut judgement = judgement(&["carol"]);
+    judgement.approval.as_mut().unwrap().rules[0].escalation = Some(Escalation {
+        after: "10m".into(),
+        groups: Vec::new(),
+        users: vec!["dave".into()],
+        notify: true,
+    });
+    let mut world = judged(lasting("10m"), judgement);
+    world.settle(timestamp(1));
+    let before = world.settle(timestamp(599)).approval.unwrap();
+    assert_eq!(before.escalated, [""; 0]);
+    let after = world.settle(timestamp(600)).approval.unwrap();
+    assert_eq!(after.escalated, ["night/carol"]);
+    assert_eq!(after.digest, before.digest);
+    world.settle(timestamp(601));
+    assert_eq!(world.actions(), ["ApprovalRequested", "ApprovalEscalated"]);
+    world.approvals.push(answer(&world, "dave", true, 602));
+    assert_eq!(world.settle(timestamp(603)).phase, Phase::Active);
 }
 
 #[test]

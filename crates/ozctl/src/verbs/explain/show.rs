@@ -6,7 +6,7 @@ use oz_api::RequestStatus;
 use oz_core::access::decide::Rule;
 use oz_core::controller::{Plan, Step, Which};
 use oz_core::sessions::Sessions;
-use oz_core::tickets;
+use oz_core::tickets::{self, Subject};
 use serde_json::{Value, json};
 
 use crate::context::{Context, Style};
@@ -240,12 +240,21 @@ pub(super) fn step_text(step: &Step) -> String {
         Step::Effect(effect) => match Sessions::try_from(effect) {
             Ok(sessions) => format!("end the processes in pod {}", sessions.pod),
             Err(_) if effect.port == tickets::PORT => match tickets::Ask::try_from(effect) {
-                Ok(ask) => format!(
-                    "run check {} for ticket {}",
-                    ask.check,
-                    output::line(&ask.ticket)
-                ),
-                Err(_) => "ask about a ticket".to_owned(),
+                Ok(ask) => match &ask.subject {
+                    Subject::Ticket(ticket) => {
+                        format!(
+                            "run check {} for ticket {}",
+                            ask.check,
+                            output::line(ticket)
+                        )
+                    }
+                    Subject::Requester(person) => format!(
+                        "run on-call check {} for {}",
+                        ask.check,
+                        output::line(&person.user)
+                    ),
+                },
+                Err(_) => "run a check".to_owned(),
             },
             Err(_) => format!("ask the port {} for {}", effect.port, effect.key),
         },

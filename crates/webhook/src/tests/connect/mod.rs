@@ -64,6 +64,7 @@ pub(super) fn grant() -> Grant {
         stamp: None,
         role: None,
         approvals: Vec::new(),
+        on_call: None,
         policies: Vec::new(),
         ticket: None,
         emergency: None,

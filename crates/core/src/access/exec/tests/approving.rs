@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use oz_api::{AccessLock, AccessRequestApproval, EndReason, Phase, conditions};
+use oz_api::{AccessLock, AccessRequestApproval, EndReason, Escalation, Phase, conditions};
 use oz_trail::Action;
 use serde_json::json;
 
@@ -181,6 +181,93 @@ fn pending_request_is_recorded_once_and_again_after_change() {
     config.approval.as_mut().unwrap().rules[0].notify = false;
     world.settle(timestamp(5));
     assert_eq!(world.records[2].details["notify"], "false");
+}
+
+#[test]
+fn escalation_is_recorded_once_and_names_the_further_approvers() {
+    let mut world = world();
+    let config = world.config().approval.as_mut().unwrap();
+    config.rules[0].escalation = Some(Escalation {
+        after: "5m".into(),
+        groups: Vec::new(),
+        users: vec!["dave".into()],
+        notify: true,
+    });
+    world.settle(timestamp(1));
+    assert_eq!(world.plan(timestamp(2)).wake, Some(timestamp(300)));
+    let last = timestamp(300) - NANOSECOND;
+    let before = world.settle(last).approval.unwrap();
+    assert_eq!(actions(&world), [Action::ApprovalRequested]);
+    assert_eq!(approved(&world).2, "waiting for security: bob, carol may");
+
+    let after = world.settle(timestamp(300)).approval.unwrap();
+    assert_eq!(
+        actions(&world),
+        [Action::ApprovalRequested, Action::ApprovalEscalated]
+    );
+    let record = world.records.last().unwrap();
+    assert_eq!(
+        record.details["approvers"],
+        "security: bob, carol, dave may"
+    );
+    assert!(!record.details.contains_key("notify"));
+    assert_eq!(after.escalated, ["security"]);
+    // What was approved does not change.
+    assert_eq!(after.digest, before.digest);
+    world.settle(timestamp(301));
+    assert_eq!(world.records.len(), 2);
+
+    let given = answer(&world, "dave", true, 302);
+    world.approvals.push(given);
+    assert_eq!(world.settle(timestamp(303)).phase, Phase::Active);
+    assert_eq!(approved(&world).2, "Approved by dave (security)");
+}
+
+#[test]
+fn escalation_before_the_first_pass_is_recorded_too() {
+    let mut world = world();
+    let config = world.config().approval.as_mut().unwrap();
+    config.rules[0].escalation = Some(Escalation {
+        after: "5m".into(),
+        groups: Vec::new(),
+        users: vec!["dave".into()],
+        notify: true,
+    });
+    // The operator was unavailable until then.
+    let status = world.settle(timestamp(301));
+    assert_eq!(status.approval.unwrap().escalated, ["security"]);
+    assert_eq!(
+        actions(&world),
+        [Action::ApprovalRequested, Action::ApprovalEscalated]
+    );
+    assert_ne!(world.records[0].id, world.records[1].id);
+    world.settle(timestamp(302));
+    assert_eq!(world.records.len(), 2);
+}
+
+#[test]
+fn escalation_of_satisfied_rule_or_without_notification_notifies_no_route() {
+    let mut world = world();
+    let config = world.config().approval.as_mut().unwrap();
+    let further = Escalation {
+        after: "5m".into(),
+        groups: Vec::new(),
+        users: vec!["dave".into()],
+        notify: false,
+    };
+    config.rules[0].escalation = Some(further);
+    let mut second = config.rules[0].clone();
+    second.name = "sre".into();
+    second.users = vec!["erin".into()];
+    config.rules.push(second);
+    let given = answer(&world, "erin", true, 1);
+    world.approvals.push(given);
+    world.settle(timestamp(2));
+    let status = world.settle(timestamp(300));
+    assert_eq!(status.approval.unwrap().escalated, ["security"]);
+    let record = world.records.last().unwrap();
+    assert_eq!(record.action, Action::ApprovalEscalated);
+    assert_eq!(record.details["notify"], "false");
 }
 
 /// A name, and a change that sets or removes the obstacle.

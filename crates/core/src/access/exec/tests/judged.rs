@@ -43,6 +43,8 @@ fn security() -> Extra {
             users: vec!["bob".into()],
             approvals: 1,
             silent: false,
+            unless: Vec::new(),
+            escalation: None,
         }],
         timeout: "10m".into(),
         require_reason: false,

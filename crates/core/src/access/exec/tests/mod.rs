@@ -8,6 +8,7 @@ mod granting;
 mod hidden;
 mod judged;
 mod locking;
+mod on_call;
 mod order;
 mod over;
 mod refusing;

@@ -10,7 +10,7 @@ use oz_api::{EmergencyConfig, EndReason, Phase, ReviewConfig, TicketConfig, cond
 use super::world::*;
 use crate::access::policy::{Judgement, TicketRule};
 use crate::controller::{Plan, Step};
-use crate::tickets::{Answer, Ask, CheckTerms, FailurePolicy, Said};
+use crate::tickets::{Answer, Ask, CheckTerms, FailurePolicy, Said, Subject};
 
 const EVERY: i64 = 60;
 /// The timeout of a ticket check, in seconds.
@@ -81,7 +81,11 @@ fn asked(plan: &Plan) -> Vec<(String, String, bool)> {
         Step::Effect(effect) => Ask::try_from(effect).ok(),
         _ => None,
     });
-    asks.map(|ask| (ask.check, ask.ticket, ask.waits)).collect()
+    asks.map(|ask| match ask.subject {
+        Subject::Ticket(ticket) => (ask.check, ticket, ask.waits),
+        Subject::Requester(person) => panic!("{person:?}"),
+    })
+    .collect()
 }
 
 #[test]

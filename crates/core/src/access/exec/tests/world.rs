@@ -40,10 +40,12 @@ pub(super) fn approval(users: &[&str], when: Option<&str>) -> ApprovalConfig {
             users: users.iter().map(|&user| user.to_owned()).collect(),
             approvals: 1,
             notify: true,
+            escalation: None,
         }],
         when: when.map(ToOwned::to_owned),
         timeout: "10m".into(),
         require_reason: false,
+        unless: Vec::new(),
     }
 }
 

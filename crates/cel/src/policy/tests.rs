@@ -256,7 +256,11 @@ fn extra_attributes_are_map_of_lists_of_texts() {
         assert!(refused.failed, "{text}");
     }
     // Without configured keys, the map is empty.
-    assert!(judged_with("size(requester.extra) == 0", &[]).refused.is_some());
+    assert!(
+        judged_with("size(requester.extra) == 0", &[])
+            .refused
+            .is_some()
+    );
 }
 
 #[test]

@@ -163,7 +163,10 @@ mod tests {
             ("a b", Some(Form)),
             ("a\n", Some(Form)),
             ("sch\u{fc}tz", Some(Form)),
-            ("authentication.kubernetes.io/credential-id", Some(OfKubernetes)),
+            (
+                "authentication.kubernetes.io/credential-id",
+                Some(OfKubernetes),
+            ),
             ("Authentication.Kubernetes.io/pod-name", Some(OfKubernetes)),
             ("authentication.kubernetes.io", Some(OfKubernetes)),
             ("x.authentication.kubernetes.io/y", Some(OfKubernetes)),

@@ -325,7 +325,15 @@ mod tests {
         assert_eq!(
             names,
             [
-                "at", "groups", "kind", "name", "namespace", "nonce", "sig", "specDigest", "user"
+                "at",
+                "groups",
+                "kind",
+                "name",
+                "namespace",
+                "nonce",
+                "sig",
+                "specDigest",
+                "user"
             ]
         );
         let read = parse_unverified(&metadata(Some(text))).unwrap();

@@ -228,6 +228,9 @@ fn policy_requires_fresh_second_factor() {
         assert_eq!(refused.is_some(), denied, "{extra:?}");
     }
     assert!(check(&policy("one", NO_FRESH_MFA, None).spec, soon()).is_ok());
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let guide = words(include_str!("../../../../docs/guides/policies.md"));
+    assert!(guide.contains(&words(NO_FRESH_MFA)), "another condition");
 }
 
 #[test]

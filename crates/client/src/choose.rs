@@ -6,6 +6,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use oz_api::{Operation, Requester};
 use oz_core::access::decide;
+use oz_core::access::extra::Extra;
 use oz_core::kinds::{AccessRequest, AccessTemplate};
 
 use crate::cluster::Cluster;
@@ -184,6 +185,11 @@ fn some_of<T: AccessTemplate>(templates: &[(T, PodChoice)]) -> String {
 
 /// Returns the user as the API server identifies the user.
 pub async fn myself(cluster: &Cluster) -> Result<Requester> {
+    Ok(identity(cluster).await?.0)
+}
+
+/// Returns the user as the API server identifies the user, with all extra attributes.
+pub async fn identity(cluster: &Cluster) -> Result<(Requester, Extra)> {
     let reviews: Api<SelfSubjectReview> = Api::all(cluster.client.clone());
     let question = SelfSubjectReview::default();
     let answer = cluster
@@ -193,11 +199,12 @@ pub async fn myself(cluster: &Cluster) -> Result<Requester> {
     let unknown = || Failure::new("the API server returned no user");
     let user = user.ok_or_else(unknown)?;
     let username = user.username.ok_or_else(unknown)?;
-    Ok(Requester {
+    let requester = Requester {
         user: username,
         uid: user.uid.unwrap_or_default(),
         groups: user.groups.into_iter().flatten().collect(),
-    })
+    };
+    Ok((requester, user.extra.unwrap_or_default()))
 }
 
 async fn several<T: AccessTemplate>(

@@ -4,6 +4,7 @@
 use oz_api::Reviewers;
 use oz_composites::Account;
 use oz_core::access::emergency::break_glass;
+use oz_core::access::extra::ExtraKeys;
 use oz_core::build::NameServer;
 use oz_core::gate::GateAccount;
 use oz_core::settings::{Settings, keep_finished};
@@ -78,6 +79,13 @@ impl OzConfiguration {
         self.composites
             .enabled
             .then(|| account.unwrap_or_else(default))
+    }
+
+    /// Returns the keys of the extra attributes of requesters that access policies can read.
+    #[must_use]
+    pub fn extra_keys(&self) -> ExtraKeys {
+        let keys = self.webhook.requester_extra.iter();
+        keys.map(|key| key.0.clone()).collect()
     }
 
     /// Returns the rules about the reviews of break-glass groups.

@@ -202,6 +202,21 @@ fn values_that_no_component_can_use_are_rejected_with_their_path() {
         ("operator.workers", json!(1025), "operator.workers"),
         ("webhook.service.port", json!(0), "webhook.service.port"),
         (
+            "webhook.requesterExtra",
+            json!(["example.org/acr", "authentication.kubernetes.io/pod-name"]),
+            "webhook.requesterExtra[1]",
+        ),
+        (
+            "webhook.requesterExtra",
+            json!(["oz-ticket"]),
+            "webhook.requesterExtra[0]",
+        ),
+        (
+            "webhook.requesterExtra",
+            json!([""]),
+            "webhook.requesterExtra[0]",
+        ),
+        (
             "gate.recordings.spool.mebibytes",
             json!(15),
             "gate.recordings.spool.mebibytes",

@@ -2,11 +2,12 @@
 
 use std::num::NonZeroU16;
 
+use oz_core::access::extra::ExtraKey;
 use oz_trail::CONNECTIONS_PER_MINUTE;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::values::{NotNegative, Positive};
+use crate::values::{NotNegative, Positive, Text};
 
 /// The webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -22,6 +23,11 @@ pub struct Webhook {
     pub drain: NotNegative,
     /// In enforcing namespaces, deny a session that cannot be recorded before it opens.
     pub audit_required: bool,
+    /// Keys of the API server's `userInfo.extra`. The webhook stamps their values on requests, and access policies read
+    /// them as `requester.extra`. Keys of `authentication.kubernetes.io` and of oz are refused. A request of a user with
+    /// more than 4 KiB of values is denied.
+    #[schemars(inner(length(min = 1, max = 256), regex(pattern = "^[!-~]+$")), extend("uniqueItems" = true))]
+    pub requester_extra: Vec<Text<ExtraKey>>,
     /// Maximum number of connections of one user to pods of enforcing namespaces that are recorded within a minute, on
     /// each replica; 0 for no limit. Further ones are denied (TooManyConnections), except for break-glass groups.
     pub max_connections_per_minute: u32,
@@ -49,6 +55,7 @@ impl Default for Webhook {
             break_glass_review: BreakGlassReview::default(),
             drain: NotNegative::seconds(5),
             audit_required: true,
+            requester_extra: Vec::new(),
             max_connections_per_minute: CONNECTIONS_PER_MINUTE,
             limits: RequestLimits::default(),
             service: Service::default(),

@@ -164,6 +164,7 @@ fn grounds(
         namespace: namespace.into(),
         served: config.access.namespaces.as_slice().into(),
         operator: user(Component::Operator),
+        extra_keys: config.extra_keys(),
         policy: Arc::new(config.policy(namespace)),
         serve_example_com: config.transient.serve_example_com,
         composite_account: config.composite_account(namespace),

@@ -9,6 +9,7 @@ use kube::Resource as _;
 use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review, UserInfo};
 use oz_api::{Name, Requester, encode, labels};
 use oz_core::access::ending;
+use oz_core::access::extra::Extra;
 use oz_core::access::policy::Judgement;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::{Stamp, StampError};
@@ -35,6 +36,8 @@ pub(crate) struct Subject {
     pub(crate) spec_digest: String,
     /// The result of the access policies, if any was evaluated.
     pub(crate) judgement: Option<Judgement>,
+    /// The extra attributes of the user; empty for objects that no access policy judges.
+    pub(crate) extra: Extra,
 }
 
 impl Sealing {
@@ -80,6 +83,7 @@ impl Sealing {
         let mut stamp = Stamp {
             requester: requester.clone(),
             also,
+            extra: subject.extra,
             kind: subject.kind,
             spec_digest: subject.spec_digest,
             at: cx.now,
@@ -195,13 +199,14 @@ impl<R: AccessRequest> Stamper<R> {
         cx: &Cx,
         review: &Review<R>,
         object: &R,
-        template: Option<&R::Template>,
+        (template, extra): (Option<&R::Template>, &Extra),
     ) -> Result<Option<Judgement>, Rejection> {
         if is_canary(review, &self.operator) {
             return Ok(None);
         }
         let asking = Asking {
             requester: &requester(&review.user),
+            extra,
             request: object,
             namespace: namespace(review)?,
             template,
@@ -232,12 +237,15 @@ impl<R: AccessRequest> Mutate for Stamper<R> {
         };
         let template = template.as_deref();
         Self::adopt(object, template);
-        let judgement = self.judgement(cx, review, object, template).await?;
+        let extra = self.judges.extra(&review.user)?;
+        let judged = self.judgement(cx, review, object, (template, &extra));
+        let judgement = judged.await?;
         let request = object.view();
         let subject = Subject {
             kind: request.kind.to_owned(),
             spec_digest: request.spec.digest(),
             judgement,
+            extra,
         };
         self.sealing.stamp(cx, review, subject, object.meta_mut())?;
         Ok(Notes::none())

@@ -11,6 +11,7 @@ use kube::core::DynamicObject;
 use oz_admission::{Cx, Mutate, Notes, Operation, Rejection, Review};
 use oz_api::{Requester, labels};
 use oz_composites::rights::{self, MOST_AUTHORS};
+use oz_core::access::extra::Extra;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::StampError;
 
@@ -100,6 +101,7 @@ impl<K: Authored> Mutate for AuthorStamper<K> {
             kind: object.stamped_kind(),
             spec_digest: digest,
             judgement: None,
+            extra: Extra::new(),
         };
         let metadata = object.metadata_mut();
         self.sealing.seal(cx, review, subject, authors, metadata)?;

@@ -253,3 +253,47 @@ async fn nothing_is_sent_to_where_only_oz_can_reach_nor_after_a_redirect() -> Re
     );
     Ok(())
 }
+
+#[tokio::test]
+async fn message_of_slack_bot_names_who_approved() -> Result<()> {
+    let (_turn, cluster) = alone().await?;
+    clean(cluster).await?;
+    let slack = Server::start(Answers::Html).await?;
+    let files = tempfile::tempdir()?;
+    let directory = files.path().join("notifications/bot");
+    fs::create_dir_all(&directory)?;
+    fs::write(directory.join("token"), TOKEN)?;
+    let route = json!({
+        "name": "bot", "format": "SlackBot", "url": slack.url("/api"), "channel": "C0123456789",
+        "secret": {"name": "bot", "token": "token"},
+        "events": ["ApprovalRequested", "AccessGranted", "AccessRevoked"],
+    });
+    let options = notification_options(&json!([route]), &["127.0.0.1"])
+        .set("installation.secrets", files.path().display());
+    let mut system = System::start_with(cluster, &options).await?;
+    let scene = Scene::set(cluster, "bot").await?;
+    access_comes_and_goes(&scene).await?;
+    eventually("a first attempt", CONDITION_TIMEOUT, async || {
+        ensure!(!slack.refused().is_empty());
+        Ok(Some(()))
+    })
+    .await?;
+    slack.answer(Answers::Slack);
+    let texts = ["Approval requested", "Access granted", "Access revoked"];
+    let said = has_in_order(&slack, &texts).await?;
+    let methods = ["chat.postMessage", "chat.update", "chat.postMessage"];
+    for (one, method) in said.iter().zip(methods) {
+        let begins = format!("POST /api/{method} ");
+        assert!(one.head.starts_with(&begins), "{one:?}");
+        assert_eq!(one.body["channel"], "C0123456789");
+        let bearer = one.header("authorization");
+        assert_eq!(bearer.as_deref(), Some(format!("Bearer {TOKEN}").as_str()));
+    }
+    assert_eq!(said[1].body["ts"], "1503435956.000247");
+    assert!(said[1].raw.contains("bob (security)"), "{:?}", said[1]);
+    let process = &mut system.operator.process;
+    process.terminate(Duration::from_secs(30)).await?;
+    let log = fs::read_to_string(process.stderr())?;
+    assert!(!log.contains(TOKEN), "the token is in the log: {log}");
+    Ok(())
+}

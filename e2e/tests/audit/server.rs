@@ -20,6 +20,8 @@ pub(crate) enum Answers {
     With(u16),
     /// A page of HTML with a status of failure.
     Html,
+    /// The place of a message, as the API of Slack responds.
+    Slack,
     /// A redirect to itself.
     Redirect,
     /// No response, as long as the client waits.
@@ -100,13 +102,18 @@ impl Server {
                 bytes = rest;
                 let answers = *self.answers.lock();
                 let into = match answers {
-                    Answers::With(200..=299) => &self.taken,
+                    Answers::With(200..=299) | Answers::Slack => &self.taken,
                     _ => &self.refused,
                 };
                 into.lock().push(received);
                 let answer = match answers {
                     Answers::With(status) => format!("HTTP/1.1 {status} So\r\ncontent-length: 0\r\n\r\n"),
                     Answers::Html => "HTTP/1.1 500 So\r\ncontent-type: text/html\r\ncontent-length: 13\r\n\r\n<html></html>".into(),
+                    Answers::Slack => {
+                        let body = r#"{"ok":true,"channel":"C0123456789","ts":"1503435956.000247"}"#;
+                        let length = body.len();
+                        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
+                    }
                     Answers::Redirect => {
                         let to = self.url("/elsewhere");
                         format!("HTTP/1.1 307 So\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n")

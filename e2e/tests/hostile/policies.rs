@@ -7,6 +7,7 @@ use oz_api::{
     AccessPolicy, AccessPolicySpec, ApprovalConfig, ExecAccessRequest, ExecAccessTemplate, Phase,
     TargetKind, labels,
 };
+use oz_core::access::stamp;
 use oz_e2e::{
     Person, TEMPLATE, WORKLOAD, agreed, answer_to, approval_rule, at_most, conditions_line, deny,
     exec_request, exec_template, policy, refused, remove, with_policies,
@@ -17,6 +18,9 @@ use crate::Stage;
 
 const BOB: Person = Person::new("bob", &["approvers"]);
 const ANSWERS: &str = "accessrequestapprovals";
+/// The extra attribute that the webhook of these tests stamps, and the header by which an administrator impersonates it.
+const ACR: &str = "example.org/acr";
+const ACR_HEADER: &str = "impersonate-extra-example.org%2facr";
 
 /// Returns expressions of unlimited cost, and invalid expressions.
 fn bombs() -> Vec<String> {
@@ -135,6 +139,56 @@ async fn a_policy_that_fails() -> Result<()> {
             why.contains(&named) && why.contains("oz-policy-manager"),
             "{why}"
         );
+        Ok(())
+    })
+    .await
+}
+
+/// Creates a request as alice, who logged in with these factors.
+async fn created_with(
+    stage: &Stage,
+    factors: &[&str],
+    request: &ExecAccessRequest,
+) -> kube::Result<ExecAccessRequest> {
+    let namespace = stage.name();
+    let uri =
+        format!("/apis/crds.wizardofoz.co/v1alpha1/namespaces/{namespace}/execaccessrequests");
+    let mut builder = http::Request::post(uri)
+        .header("content-type", "application/json")
+        .header("impersonate-user", "alice")
+        .header("impersonate-group", "devs");
+    for factor in factors {
+        builder = builder.header(ACR_HEADER, *factor);
+    }
+    let body = serde_json::to_vec(request).map_err(kube::Error::SerdeError)?;
+    let request = builder.body(body).map_err(kube::Error::HttpError)?;
+    stage.admin.request(request).await
+}
+
+/// Requesting access without the second factor that an access policy requires, with the stamp of a request that had it:
+/// the webhook overwrites the stamp, and denies the request.
+#[tokio::test]
+async fn second_factor_of_another_request() -> Result<()> {
+    let stage = Stage::alone("factor").await?;
+    let without = "!('example.org/acr' in requester.extra) \
+                   || !('mfa' in requester.extra['example.org/acr'])";
+    let mfa = policy(&stage, "mfa", without, deny("log in with a second factor"));
+    with_policies(&stage, &[mfa], async || {
+        let mine = exec_request("mine", TEMPLATE, "5m");
+        let stamped = created_with(&stage, &["pwd", "mfa"], &mine).await?;
+        let stamp = stamp::parse_unverified(&stamped.metadata).context("no stamp")?;
+        assert_eq!(stamp.extra[ACR], ["pwd", "mfa"]);
+        let alice = stage.requests("alice").await?;
+        alice.ready("mine").await?;
+        let mut forged: ExecAccessRequest = exec_request("forged", TEMPLATE, "5m");
+        forged.metadata.annotations = stamped.metadata.annotations;
+        for factors in [&[][..], &["pwd"], &["MFA"]] {
+            let why = refused(created_with(&stage, factors, &forged).await)?;
+            assert!(why.contains("log in with a second factor"), "{why}");
+        }
+        let large = "x".repeat(5000);
+        let why = refused(created_with(&stage, &["mfa", &large], &forged).await)?;
+        assert!(why.contains("maximum is 4096"), "{why}");
         Ok(())
     })
     .await

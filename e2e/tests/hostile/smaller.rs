@@ -72,6 +72,7 @@ pub(crate) async fn start(cluster: &Cluster) -> Result<System> {
     let bindable = r#"["team-*", "keeper"]"#;
     let webhook = Options::default()
         .set("transient.bindableRoles", bindable)
+        .set("webhook.requesterExtra", "[example.org/acr]")
         .limited();
     let operator = Gate::operator_options()
         .set("transient.bindableRoles", bindable)

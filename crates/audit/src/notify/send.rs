@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use http::header::CONTENT_TYPE;
+use http::response::Parts;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
@@ -13,7 +14,10 @@ use oz_cel::body::Variables;
 use oz_outbound::{Allowed, CredentialFiles, Endpoint, HttpClient, Roots, read};
 use oz_runtime::root_cause;
 use oz_trail::notify::signature::SigningKey;
+use oz_trail::notify::slack_bot::{self, BotMessage, Places};
 use oz_trail::notify::{Content, Route};
+use parking_lot::Mutex;
+use serde_json::Value;
 
 use super::body::{self, BodyError};
 use super::queue::{Message, Queue};
@@ -48,6 +52,8 @@ pub(super) struct Sender {
     directory: PathBuf,
     queue: Queue,
     endpoint: Endpoint,
+    /// The messages of a bot that a decision updates.
+    places: Mutex<Places>,
 }
 
 impl Sender {
@@ -66,6 +72,7 @@ impl Sender {
             route,
             queue,
             endpoint: Endpoint::new(allowed, roots, credentials),
+            places: Mutex::default(),
         }
     }
 
@@ -112,39 +119,80 @@ impl Sender {
     }
 
     pub(super) async fn attempt(&self, message: &Message) -> Attempt {
-        let body = match self.body(message).await {
+        let body = match &message.content {
+            Content::Bot(bot) => return self.attempt_bot(message, bot).await,
+            Content::Body(body) => Ok(body.clone()),
+            Content::Variables { record, link } => self.body(record.clone(), link.clone()).await,
+        };
+        let body = match body {
             Ok(body) => body,
             Err(why @ BodyError::Never(_)) => return Attempt::Never(why.to_string()),
             Err(why) => return Attempt::Later(why.to_string(), None),
         };
-        let (client, request) = match self.request(message, body) {
-            Ok(both) => both,
-            Err(error) => return Attempt::Later(error.to_string(), None),
-        };
+        match self.call(message, None, body).await {
+            Err(why) => Attempt::Later(why, None),
+            Ok((head, _)) => judged(head.status, &head.headers),
+        }
+    }
+
+    /// Posts the message of a bot, or updates the message about the approvals of the same request. If that message can
+    /// no longer be updated, posts a new one.
+    async fn attempt_bot(&self, message: &Message, bot: &BotMessage) -> Attempt {
+        let channel = self.route.channel.as_deref().unwrap_or_default();
+        loop {
+            let earlier = self.places.lock().find(bot).cloned();
+            let (method, arguments) = bot.call(channel, earlier.as_ref());
+            let body = arguments.to_string().into_bytes();
+            let (head, content) = match self.call(message, Some(method), body).await {
+                Ok(answered) => answered,
+                Err(why) => return Attempt::Later(why, None),
+            };
+            let judged = judged(head.status, &head.headers);
+            if !matches!(judged, Attempt::Taken) {
+                return judged;
+            }
+            match slack_bot::answer(&content) {
+                Ok(place) => {
+                    self.places.lock().note(bot, place);
+                    return Attempt::Taken;
+                }
+                Err(why) if earlier.is_some() && why.is_about_earlier() => {
+                    self.places.lock().remove(bot);
+                }
+                Err(why) if why.is_final() => return Attempt::Never(why.to_string()),
+                Err(why) => return Attempt::Later(why.to_string(), None),
+            }
+        }
+    }
+
+    /// Sends a body to the server, or to a method of its API. Returns the head of the response, and its content; none of
+    /// it if it is too large.
+    async fn call(
+        &self,
+        message: &Message,
+        method: Option<&str>,
+        body: Vec<u8>,
+    ) -> Result<(Parts, Bytes), String> {
+        let request = self.request(message, method, body);
+        let (client, request) = request.map_err(|error| error.to_string())?;
         let asked = async {
             let answer = client
                 .request(request)
                 .await
                 .map_err(|error| root_cause(&error))?;
             let (head, body) = answer.into_parts();
-            // The content of the response is not used; a connection can be reused only after the response is read.
-            drop(Limited::new(body, MOST_ANSWERED).collect().await);
-            Ok::<_, String>(head)
+            // A connection can be reused only after the response is read.
+            let content = Limited::new(body, MOST_ANSWERED).collect().await;
+            let content = content.map_or_else(|_| Bytes::new(), |content| content.to_bytes());
+            Ok::<_, String>((head, content))
         };
-        match tokio::time::timeout(SERVER_TIMEOUT, asked).await {
-            Err(_) => Attempt::Later(format!("no response within {SERVER_TIMEOUT:?}"), None),
-            Ok(Err(why)) => Attempt::Later(why, None),
-            Ok(Ok(head)) => judged(head.status, &head.headers),
-        }
+        let answered = tokio::time::timeout(SERVER_TIMEOUT, asked).await;
+        answered.map_err(|_| format!("no response within {SERVER_TIMEOUT:?}"))?
     }
 
-    /// Returns the body of a message.
-    async fn body(&self, message: &Message) -> Result<Vec<u8>, BodyError> {
+    /// Returns the body that the expression of the route gives for a record.
+    async fn body(&self, record: Value, link: Value) -> Result<Vec<u8>, BodyError> {
         let route = &self.route;
-        let (record, link) = match &message.content {
-            Content::Variables { record, link } => (record.clone(), link.clone()),
-            Content::Body(body) => return Ok(body.clone()),
-        };
         let secret = body::secret(&route.secret.values, &self.directory)?;
         let variables = Variables {
             record,
@@ -160,6 +208,7 @@ impl Sender {
     fn request(
         &self,
         message: &Message,
+        method: Option<&str>,
         body: Vec<u8>,
     ) -> anyhow::Result<(HttpClient, Request<Full<Bytes>>)> {
         let route = &self.route;
@@ -169,7 +218,11 @@ impl Sender {
             None => route.url.clone(),
         });
         let url = url.context("the route has no URL")?;
-        let uri = self.endpoint.allowed.url(url.trim())?;
+        let url = match method {
+            None => url.trim().to_owned(),
+            Some(method) => format!("{}/{method}", url.trim().trim_end_matches('/')),
+        };
+        let uri = self.endpoint.allowed.url(&url)?;
         let seconds = jiff::Timestamp::now().as_second();
         let mut request = Request::post(uri)
             .header(CONTENT_TYPE, route.format.media_type())

@@ -8,6 +8,7 @@ use oz_api::{
     Requester,
 };
 use oz_core::access::decide::Ask;
+use oz_core::access::extra::Extra;
 use oz_core::access::policy::{DENIED, FAILED, When, holds};
 use oz_core::kinds::AccessRequest as _;
 
@@ -166,6 +167,105 @@ fn a_policy_sees_who_asks_for_what_and_when() {
     }
 }
 
+/// The conditions of docs/guides/policies.md for a second factor and for a login of the last 15 minutes.
+const NO_FRESH_MFA: &str = "!('example.org/acr' in requester.extra) \
+     || !('mfa' in requester.extra['example.org/acr']) \
+     || !('example.org/auth-time' in requester.extra) \
+     || requester.extra['example.org/auth-time'].size() != 1 \
+     || timestamp(requester.extra['example.org/auth-time'][0]) < now - duration('15m')";
+
+/// Extra attributes, by key.
+type Attributes<'a> = [(&'a str, &'a [&'a str])];
+
+/// Returns the judgement of a policy that denies, for these extra attributes.
+fn judged_with(text: &str, extra: &Attributes<'_>) -> Judgement {
+    let attribute = |(key, values): &(&str, &[&str])| {
+        let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+        ((*key).to_owned(), values)
+    };
+    let extra: Extra = extra.iter().map(attribute).collect();
+    Case {
+        policies: vec![Arc::new(policy("one", text, None))],
+        when: None,
+        template: Some("digest".into()),
+        unreadable: 0,
+        situation: situation().with_extra(&extra),
+    }
+    .judge(
+        None::<Result<bool, CelError>>,
+        &Expressions::default(),
+        soon(),
+    )
+}
+
+#[test]
+fn policy_requires_fresh_second_factor() {
+    let (acr, at) = ("example.org/acr", "example.org/auth-time");
+    let cases: [(&Attributes<'_>, bool); 8] = [
+        (&[(acr, &["mfa"]), (at, &["2026-01-02T17:20:00Z"])], false),
+        (
+            &[(acr, &["pwd", "mfa"]), (at, &["2026-01-02T19:20:00+02:00"])],
+            false,
+        ),
+        // Without attributes, without a second factor, with an old login, or with two times of it.
+        (&[], true),
+        (&[(at, &["2026-01-02T17:20:00Z"])], true),
+        (&[(acr, &["mfa"])], true),
+        (&[(acr, &["pwd"]), (at, &["2026-01-02T17:20:00Z"])], true),
+        (&[(acr, &["mfa"]), (at, &["2026-01-02T17:14:59Z"])], true),
+        (
+            &[
+                (acr, &["mfa"]),
+                (at, &["2026-01-02T17:20:00Z", "2026-01-02T17:20:00Z"]),
+            ],
+            true,
+        ),
+    ];
+    for (extra, denied) in cases {
+        let refused = judged_with(NO_FRESH_MFA, extra).refused;
+        let failed = refused.as_ref().filter(|refused| refused.failed);
+        assert!(failed.is_none(), "{extra:?}: {failed:?}");
+        assert_eq!(refused.is_some(), denied, "{extra:?}");
+    }
+    assert!(check(&policy("one", NO_FRESH_MFA, None).spec, soon()).is_ok());
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let guide = words(include_str!("../../../../docs/guides/policies.md"));
+    assert!(guide.contains(&words(NO_FRESH_MFA)), "another condition");
+}
+
+#[test]
+fn extra_attributes_are_map_of_lists_of_texts() {
+    let extra: &Attributes<'_> = &[("acr", &["mfa"]), ("none", &[])];
+    for (text, matches) in [
+        ("size(requester.extra) == 2", true),
+        ("requester.extra['acr'] == ['mfa']", true),
+        ("requester.extra.acr[0] == 'mfa'", true),
+        ("size(requester.extra.none) == 0", true),
+        ("requester.extra.exists(key, key == 'acr')", true),
+        ("'amr' in requester.extra", false),
+    ] {
+        let refused = judged_with(text, extra).refused;
+        let failed = refused.as_ref().filter(|refused| refused.failed);
+        assert!(failed.is_none(), "{text}: {failed:?}");
+        assert_eq!(refused.is_some(), matches, "{text}");
+    }
+    // An absent key, an absent value, and a value that is no time deny the request.
+    for text in [
+        "requester.extra['amr'][0] == 'otp'",
+        "requester.extra.none[0] == 'otp'",
+        "timestamp(requester.extra['acr'][0]) < now",
+    ] {
+        let refused = judged_with(text, extra).refused.unwrap();
+        assert!(refused.failed, "{text}");
+    }
+    // Without configured keys, the map is empty.
+    assert!(
+        judged_with("size(requester.extra) == 0", &[])
+            .refused
+            .is_some()
+    );
+}
+
 #[test]
 fn a_policy_that_cannot_be_evaluated_refuses_and_names_itself() {
     for (text, why) in [
@@ -271,6 +371,8 @@ fn policy_that_cannot_be_evaluated_is_rejected_when_written() {
     for (text, zone, right) in [
         ("request.namespace == 'prod'", None, true),
         ("template.labels['tier'] == 'prod'", None, true),
+        ("requester.extra['acr'][0] == 'mfa'", None, true),
+        ("requester.extras['acr'][0] == 'mfa'", None, false),
         ("active[3].pod == 'x'", None, true),
         ("true", Some("Europe/Berlin"), true),
         ("true", Some("Mars/Phobos"), false),

@@ -27,6 +27,7 @@ use oz_core::kinds::{AccessRequest, AccessTemplate as _};
 use oz_core::settings::Settings;
 use oz_core::validate::Violation;
 
+use super::extra::{self, Known};
 use super::operator::{Configured, Source};
 use super::policies::{self, Judged};
 use super::unsaved::{Unsaved, keys};
@@ -48,6 +49,8 @@ pub struct Explanation {
     pub name: Option<String>,
     /// The requester.
     pub requester: Requester,
+    /// The extra attributes of the requester that access policies can read.
+    pub extra: Known,
     /// The content of the request.
     pub ask: Ask,
     /// The status, if the request exists.
@@ -226,7 +229,7 @@ fn readable<T>(read: Result<T, CoreFailure>) -> Result<Result<T, CoreFailure>, G
 pub async fn explain<R: Explained>(
     cluster: &Cluster,
     configured: &Configured,
-    requester: Requester,
+    (requester, extra): (Requester, Known),
     ask: Ask,
     request: Option<&R>,
 ) -> Result<Explanation> {
@@ -244,13 +247,17 @@ pub async fn explain<R: Explained>(
     let plain = unsaved::<R>(&cluster.namespace, &requester, &ask, None, now)?;
     let policies = match request {
         Some(request) => policies::sealed(request),
-        None => policies::now(cluster, &requester, &plain, template.as_ref(), now).await?,
+        None => {
+            let by = (&requester, extra.as_ref());
+            policies::now(cluster, by, &plain, template.as_ref(), now).await?
+        }
     };
     let checked = plain.check();
     if let Some(template) = &template {
         let config = template.config();
         rules = decide::rules(&requester, &ask.template, config, asked).collect();
         rules.extend(locked(&locks, &plain.view(), &requester, config, now));
+        rules.extend(extra::denied(&extra));
         if !ask.emergency && config.emergency.is_some() {
             in_emergency = Some(emergency::may(&requester, &ask.template, config));
         }
@@ -278,6 +285,7 @@ pub async fn explain<R: Explained>(
         template_exists: template.is_some(),
         plan: plan(cluster, configured, &unsaved, (template, locks), now).await?,
         requester,
+        extra,
         status: request.and_then(|request| request.status().cloned()),
         ask,
         rules,

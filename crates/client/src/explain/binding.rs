@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
 use oz_api::{BindingStatus, Phase, Requester, RoleKind, RoleReference};
+use oz_core::access::extra::Extra;
 use oz_core::access::lock::Access;
 use oz_core::access::policy::Judgement;
 use oz_core::access::stamp;
@@ -22,6 +23,7 @@ use oz_core::transient::{
     StoredBinding, Terms, Transient, may_bind,
 };
 
+use super::extra;
 use super::operator::{Configured, Source};
 use super::policies::{self, Judged};
 use super::unsaved::{Unsaved, keys};
@@ -57,6 +59,8 @@ pub struct Explanation {
     pub holds: bool,
     /// The requester.
     pub requester: Requester,
+    /// The extra attributes of the requester that access policies read.
+    pub extra: Extra,
     /// The rules, and whether they hold.
     pub rules: Vec<Rule>,
     /// The plan; `None` if its input cannot be read.
@@ -152,6 +156,7 @@ pub async fn explain<K: Kind>(
             terms: binding.terms.as_ref().ok().cloned(),
         },
         requester,
+        extra: extra::sealed(binding.metadata),
         rules,
         plan,
         configuration: configured.source.clone(),

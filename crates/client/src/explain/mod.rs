@@ -4,6 +4,7 @@
 pub mod access;
 pub mod binding;
 pub mod composite;
+pub mod extra;
 pub(crate) mod function;
 pub(crate) mod hook;
 pub mod operator;

@@ -17,17 +17,21 @@ use oz_core::access::approval::decide;
 use oz_core::access::approval::decide::waited_for;
 use oz_core::access::approval::{ApprovalRequest, Verdict};
 use oz_core::access::decide::{Ask, Denial};
+use oz_core::access::extra::Extra;
 use oz_core::access::policy::situation::Active;
 use oz_core::access::policy::{self, Judgement, Refused, Situation, When};
 use oz_core::access::{on_call, stamp, ticket};
 use oz_core::kinds::{AccessRequest, Kind as _};
 use oz_core::transient::Binding;
 
+use super::extra::NoExtra;
 use crate::cluster::Cluster;
 use crate::failure::Result;
 
 /// The maximum duration of an evaluation.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// The field of `requester` in every expression that reads extra attributes.
+const EXTRA: &str = "extra";
 
 /// The judgement of the access policies.
 #[derive(Clone, Debug, Default)]
@@ -145,7 +149,7 @@ fn stamped(metadata: &ObjectMeta, known: Option<&[Condition]>) -> Judged {
 /// Returns the judgement for a request that is created now.
 pub(super) async fn now<R: AccessRequest>(
     cluster: &Cluster,
-    requester: &Requester,
+    (requester, extra): (&Requester, Result<&Extra, &NoExtra>),
     request: &R,
     template: Option<&R::Template>,
     now: Timestamp,
@@ -163,8 +167,16 @@ pub(super) async fn now<R: AccessRequest>(
         unknown,
         ..Judged::default()
     };
-    if !policies.is_empty() || when.is_some() {
+    let texts = policies.iter().map(|policy| policy.spec.r#match.as_str());
+    let reads_extra = texts
+        .chain(when.as_deref())
+        .any(|text| text.contains(EXTRA));
+    if let (true, Err(why)) = (reads_extra, extra) {
+        let unknown = || format!("requester.extra is not known: {why}");
+        judged.unknown.get_or_insert_with(unknown);
+    } else if !policies.is_empty() || when.is_some() {
         let situation = Situation::from_request(now, requester, &request.view(), template)
+            .with_extra(extra.unwrap_or(&Extra::new()))
             .in_namespace(&labels(cluster).await)
             .having(active::<R>(cluster, requester).await);
         let case = Case {

@@ -14,6 +14,7 @@ pub mod emergency;
 mod emergency_rule;
 pub mod ending;
 pub mod exec;
+pub mod extra;
 pub mod fact;
 mod facts;
 pub mod grant;

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::{Requester, encode, labels};
 use serde::{Deserialize, Serialize};
 
+use super::extra::Extra;
 use super::policy::Judgement;
 use crate::controller::Failure;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
@@ -31,6 +32,10 @@ pub struct Stamp {
     /// The users who changed the object later, for kinds that other users may change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Requester>,
+    /// The extra attributes of the requester that the configuration names. A stamp without any is the same text as one of
+    /// a release that knew none.
+    #[serde(default, skip_serializing_if = "Extra::is_empty")]
+    pub extra: Extra,
     /// UID of the object, if it had one at that time.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub object_uid: String,
@@ -309,6 +314,50 @@ mod tests {
     #[test]
     fn stamp_names_requester_of_its_request() {
         assert_eq!(check(&stamp(), |_| ()).unwrap(), stamp().requester);
+    }
+
+    #[test]
+    fn stamp_without_extra_attributes_is_as_in_earlier_releases() {
+        let text = sealed(&stamp());
+        let members: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(&text).unwrap();
+        let names: Vec<&str> = members.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "at",
+                "groups",
+                "kind",
+                "name",
+                "namespace",
+                "nonce",
+                "sig",
+                "specDigest",
+                "user"
+            ]
+        );
+        let read = parse_unverified(&metadata(Some(text))).unwrap();
+        assert!(read.extra.is_empty());
+    }
+
+    #[test]
+    fn extra_attributes_are_sealed_with_the_requester() {
+        let values = vec!["mfa".to_owned(), "otp".to_owned()];
+        let stamp = Stamp {
+            extra: Extra::from([("acr".to_owned(), values)]),
+            ..stamp()
+        };
+        let text = sealed(&stamp);
+        let open = |text: String| {
+            let metadata = metadata(Some(text));
+            super::open(&keys(), "ExecAccessRequest", &metadata, "sha256:1")
+        };
+        assert_eq!(open(text.clone()), Ok(stamp));
+        let removed = text.replacen("\"extra\":{\"acr\":[\"mfa\",\"otp\"]},", "", 1);
+        assert_ne!(removed, text);
+        for forged in [removed, text.replacen("mfa", "pwd", 1)] {
+            assert_eq!(open(forged).unwrap_err().reason(), "StampForged");
+        }
     }
 
     #[test]

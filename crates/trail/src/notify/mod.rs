@@ -7,6 +7,7 @@ mod custom;
 mod routes;
 pub mod signature;
 mod slack;
+pub mod slack_bot;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -19,6 +20,7 @@ use crate::{Entry, Record};
 
 pub use cloud_event::cloud_event;
 pub use routes::{Events, Route, RouteError, RouteSecret, Routes};
+use slack_bot::BotMessage;
 
 /// The format of a notification.
 #[derive(
@@ -30,6 +32,9 @@ pub enum Format {
     CloudEvents,
     /// A message for an incoming webhook of Slack.
     Slack,
+    /// A message of a bot of Slack in `channel` of the route. The decision about a request updates the message about its
+    /// approvals.
+    SlackBot,
     /// An alert for `/api/v2/alerts` of an Alertmanager; the alert of a grant resolves when access ends.
     Alertmanager,
     /// The JSON that `body` of the route describes, for any other server.
@@ -42,6 +47,7 @@ impl Format {
     pub fn media_type(self) -> &'static str {
         match self {
             Self::CloudEvents => "application/cloudevents+json; charset=utf-8",
+            Self::SlackBot => "application/json; charset=utf-8",
             Self::Slack | Self::Alertmanager | Self::Custom => "application/json",
         }
     }
@@ -52,6 +58,8 @@ impl Format {
 pub enum Content {
     /// The body.
     Body(Vec<u8>),
+    /// The message of a bot of Slack.
+    Bot(BotMessage),
     /// The variables of the expression that gives the body.
     Variables {
         /// The record.
@@ -69,6 +77,7 @@ pub fn content(route: &Route, entry: &Entry, line: &str) -> Result<Content, serd
     match route.format {
         Format::CloudEvents => cloud_event(entry, line).map(Content::Body),
         Format::Slack => bytes(&slack::message(route, &entry.record)),
+        Format::SlackBot => Ok(Content::Bot(BotMessage::new(route, &entry.record))),
         Format::Alertmanager => bytes(&alertmanager::alerts(route, &entry.record)),
         Format::Custom => custom::variables(route, &entry.record),
     }

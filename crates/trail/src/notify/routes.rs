@@ -16,6 +16,8 @@ use crate::{Action, Record};
 /// The maximum number of routes, and of names that a route lists.
 const MOST_ROUTES: usize = 32;
 const MOST_NAMES: usize = 256;
+/// The maximum length of the ID of a channel.
+const LONGEST_CHANNEL: usize = 64;
 /// The maximum number of values for a body.
 const MOST_VALUES: usize = 16;
 /// The place of the change ticket in a URL.
@@ -52,6 +54,9 @@ pub struct Route {
     /// For the format Custom: CEL map over `record`, `link` and `secret`, which is sent as JSON.
     #[serde(default)]
     pub body: Option<String>,
+    /// For the format SlackBot: ID of the channel, such as C0123456789.
+    #[serde(default)]
+    pub channel: Option<String>,
     /// Actions of the audit records that are sent (docs/reference/audit.md); `*` for all.
     pub events: Events,
     /// Namespaces of the audit records that are sent, as globs; all namespaces if there are none.
@@ -223,7 +228,7 @@ impl Routes {
             if let Err((field, why)) = secret.check(route.public_roots) {
                 return Err(failed(field, why));
             }
-            if let Err((field, why)) = route.check_content() {
+            if let Err((field, why)) = route.check_content().and_then(|()| route.check_bot()) {
                 return Err(failed(field, why));
             }
             if route.namespaces.len() > MOST_NAMES {
@@ -289,6 +294,32 @@ impl Route {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks the fields of the format SlackBot. An error is a field and its fault.
+    fn check_bot(&self) -> Result<(), (&'static str, &'static str)> {
+        if self.format != Format::SlackBot {
+            return match self.channel {
+                None => Ok(()),
+                Some(_) => Err(("channel", "is for the format SlackBot only")),
+            };
+        }
+        let letter = |it: char| it.is_ascii_uppercase() || it.is_ascii_digit();
+        let channel = self.channel.as_deref().unwrap_or_default();
+        if channel.is_empty() || channel.len() > LONGEST_CHANNEL || !channel.chars().all(letter) {
+            let why = "must be the ID of a channel, such as C0123456789";
+            return Err(("channel", why));
+        }
+        if self.secret.token.is_none() && self.secret.authorization.is_none() {
+            let why = "is required for the format SlackBot: the key with the bot token";
+            return Err(("secret.token", why));
+        }
+        let url = self.url.as_deref().unwrap_or_default();
+        if url.contains(['?', '#', '{']) {
+            let why = "must be that of the API, such as https://slack.com/api, without a query";
+            return Err(("url", why));
+        }
+        Ok(())
     }
 
     /// Returns the URL of the server for a change ticket. No character of the ticket has a meaning in the URL.

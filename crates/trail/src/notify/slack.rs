@@ -1,4 +1,4 @@
-//! A message for an incoming webhook of Slack: the user, the action, the reason, the duration, the users who may
+//! A message for Slack: the user, the action, the reason, the duration, the users who may
 //! decide, and the commands for it. It never has a button: the API server has not authenticated a user who presses it.
 
 use serde_json::{Value, json};
@@ -87,6 +87,7 @@ fn fields(record: &Record) -> Vec<(&'static str, String)> {
                 .map(|until| until.strftime("%F %T UTC").to_string()),
         ),
         ("Approvers", detail(APPROVERS)),
+        ("Approved by", detail("approvedBy")),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some((name, value?)))

@@ -76,7 +76,7 @@ fn sent(format: &str, action: Action, reason: &str) -> Value {
 fn body(route: &Route, entry: &Entry, line: &str) -> Vec<u8> {
     match content(route, entry, line).unwrap() {
         Content::Body(body) => body,
-        Content::Variables { record, .. } => panic!("{record}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -329,6 +329,72 @@ fn invalid_content_of_route_is_rejected_with_its_path() {
     ] {
         rejected(&file, why);
     }
+}
+
+#[test]
+fn invalid_route_of_bot_is_rejected_with_its_path() {
+    let bot = |more: Value| {
+        let mut route = json!({
+            "format": "SlackBot", "url": "https://slack.com/api", "channel": "C0123456789",
+            "secret": {"name": "slack", "token": "token"},
+        });
+        for (name, value) in more.as_object().unwrap() {
+            route[name] = value.clone();
+        }
+        one(route)
+    };
+    routes(bot(json!({}))).unwrap();
+    for (file, why) in [
+        (
+            bot(json!({"channel": null})),
+            "routes[0].channel: must be the ID",
+        ),
+        (
+            bot(json!({"channel": "#general"})),
+            "routes[0].channel: must be the ID",
+        ),
+        (
+            bot(json!({"channel": "C".repeat(65)})),
+            "routes[0].channel: must be the ID",
+        ),
+        (
+            bot(json!({"format": "Slack"})),
+            "routes[0].channel: is for the format SlackBot only",
+        ),
+        (
+            bot(json!({"secret": {}})),
+            "routes[0].secret.token: is required",
+        ),
+        (
+            bot(json!({"url": "https://slack.com/api?a=b"})),
+            "routes[0].url: must be that of the API",
+        ),
+        (
+            bot(json!({"body": "{}"})),
+            "routes[0].body: is for the format Custom only",
+        ),
+    ] {
+        rejected(&file, why);
+    }
+}
+
+#[test]
+fn message_of_bot_names_who_approved() {
+    let bot = route(
+        "SlackBot",
+        json!({"channel": "C1", "secret": {"name": "s", "token": "t"}}),
+    );
+    let mut granted = entry(Action::AccessGranted, "INC-42");
+    granted.record = granted.record.detail("approvedBy", "bob (security)");
+    let content = content(&bot, &granted, "{}").unwrap();
+    let Content::Bot(message) = content else {
+        panic!("{content:?}");
+    };
+    let (method, arguments) = message.call("C1", None);
+    assert_eq!(method, "chat.postMessage");
+    let text = arguments.to_string();
+    assert!(text.contains(r"Approved by\nbob (security)"), "{text}");
+    assert_eq!(arguments["channel"], "C1");
 }
 
 #[test]

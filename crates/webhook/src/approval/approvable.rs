@@ -149,8 +149,11 @@ impl<R: AccessRequest> Requests<R> {
             keys, cx, review, ..
         } = question;
         let view = request.stored().map_err(unidentified)?;
+        // The approver's own attributes say nothing about the requester.
+        let stamp = view.stamp(keys).map_err(|error| unproven(&error))?;
         let asking = Asking {
-            requester: &view.requester(keys).map_err(|error| unproven(&error))?,
+            requester: &stamp.requester,
+            extra: &stamp.extra,
             request,
             namespace: namespace(review)?,
             template: Some(template),

@@ -97,8 +97,9 @@ impl<K: Kind> Bindings<K> {
         let Question {
             keys, cx, review, ..
         } = question;
-        let person = binding.requester(keys).map_err(|error| unproven(&error))?;
-        let asking = (&person, binding.namespace());
+        // The approver's own attributes say nothing about the requester.
+        let stamp = binding.stamp(keys).map_err(|error| unproven(&error))?;
+        let asking = (&stamp.requester, &stamp.extra, binding.namespace());
         let new = self.judges.judge_binding(cx, &review.user, asking, binding);
         let new = new.await?;
         let terms = binding.terms.as_ref().ok();

@@ -75,6 +75,7 @@ impl Runs {
         let Question { cx, review, .. } = question;
         let asking = RunAsking {
             requester: &stamp.requester,
+            extra: &stamp.extra,
             run,
             namespace: namespace(review)?,
             template: Some(template),

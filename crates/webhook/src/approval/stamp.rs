@@ -2,6 +2,7 @@
 
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_api::{AccessRequestApproval as Answer, labels};
+use oz_core::access::extra::Extra;
 use oz_core::kinds::Kind as _;
 
 use crate::stamp::{Sealing, Subject};
@@ -22,6 +23,7 @@ impl Mutate for Stamper {
             kind: Answer::title().to_owned(),
             spec_digest: object.spec_digest(),
             judgement: None,
+            extra: Extra::new(),
         };
         let about = labels::value(&object.spec.access_request_ref.uid);
         let metadata = &mut object.metadata;

@@ -9,6 +9,7 @@ use kube::{Resource as _, ResourceExt as _};
 use oz_admission::{Cx, Mutate, Notes, Rejection, Review};
 use oz_api::Requester;
 use oz_api::harness::{BrokerPolicy, HarnessRun, Workspace};
+use oz_core::access::extra::Extra;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp::StampError;
 use oz_runs::run::spec_digest;
@@ -64,6 +65,7 @@ impl<K: Stamped> Mutate for Stamper<K> {
             kind: K::kind(&()).into_owned(),
             spec_digest: object.digest_of_asked(),
             judgement: None,
+            extra: Extra::new(),
         };
         self.sealing.stamp(cx, review, subject, object.meta_mut())?;
         Ok(Notes::none())
@@ -100,8 +102,10 @@ impl Mutate for RunStamper {
         let namespace = namespace(review)?;
         let template = self.templates.find(namespace, &run.spec.template_ref);
         let template = template.await?;
+        let extra = self.judges.extra(&review.user)?;
         let asking = RunAsking {
             requester: &requester,
+            extra: &extra,
             run,
             namespace,
             template: template.as_ref(),
@@ -111,6 +115,7 @@ impl Mutate for RunStamper {
             kind: HarnessRun::kind(&()).into_owned(),
             spec_digest: spec_digest(run),
             judgement,
+            extra,
         };
         self.sealing.stamp(cx, review, subject, &mut run.metadata)?;
         Ok(Notes::none())

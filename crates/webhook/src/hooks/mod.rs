@@ -18,6 +18,7 @@ use oz_admission::{
 use oz_api::{AccessReview, labels};
 use oz_audit::Sink;
 use oz_composites::Account;
+use oz_core::access::extra::ExtraKeys;
 use oz_core::access::seal::Keys;
 use oz_core::canary::UsedWords;
 use oz_core::for_each_kind;
@@ -59,6 +60,8 @@ pub(crate) struct Grounds {
     pub(crate) served: Arc<[String]>,
     /// The operator's user name.
     pub(crate) operator: Arc<str>,
+    /// The keys of the extra attributes of requesters that are stamped.
+    pub(crate) extra_keys: ExtraKeys,
     /// The policy that limits transient bindings.
     pub(crate) policy: Arc<Policy>,
     /// True if the published kinds of transient bindings are served.
@@ -95,6 +98,7 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
         feeds,
         connections.grants.clone(),
         connections.policies.clone(),
+        grounds.extra_keys.clone(),
     );
     let mut approved: Vec<Box<dyn approval::Approvable>> = Vec::new();
     let (locks, reviews) = (Locks::new(feeds), Watched(feeds.store()));

@@ -12,6 +12,7 @@ use oz_api::harness::HarnessRun;
 use oz_api::{AccessPolicy, Requester};
 use oz_cel::Expressions;
 use oz_cel::policy::Case;
+use oz_core::access::extra::{self, Extra, ExtraKeys};
 use oz_core::access::policy::situation::RunRequest;
 use oz_core::access::policy::{self, Judgement, Situation};
 use oz_core::kinds::AccessRequest;
@@ -43,6 +44,8 @@ pub(crate) struct Judges {
     /// The slots in which the conditions of templates are evaluated.
     conditions: Arc<Policies>,
     grants: Grants,
+    /// The keys of the extra attributes that policies can read.
+    extra_keys: ExtraKeys,
     expressions: Expressions,
     slots: Arc<Semaphore>,
 }
@@ -50,6 +53,7 @@ pub(crate) struct Judges {
 /// A request to judge.
 pub(crate) struct Asking<'a, R: AccessRequest> {
     pub(crate) requester: &'a Requester,
+    pub(crate) extra: &'a Extra,
     pub(crate) request: &'a R,
     pub(crate) namespace: &'a str,
     pub(crate) template: Option<&'a R::Template>,
@@ -58,6 +62,7 @@ pub(crate) struct Asking<'a, R: AccessRequest> {
 /// A harness run to judge.
 pub(crate) struct RunAsking<'a> {
     pub(crate) requester: &'a Requester,
+    pub(crate) extra: &'a Extra,
     pub(crate) run: &'a HarnessRun,
     pub(crate) namespace: &'a str,
     pub(crate) template: Option<&'a FoundTemplate>,
@@ -66,6 +71,7 @@ pub(crate) struct RunAsking<'a> {
 /// The common inputs of a judgement of any kind.
 struct About<'a> {
     requester: &'a Requester,
+    extra: &'a Extra,
     /// The namespace; `None` for the whole cluster, which has no labels.
     namespace: Option<&'a str>,
     /// The condition of a template's own rules.
@@ -75,11 +81,17 @@ struct About<'a> {
 }
 
 impl Judges {
-    pub(crate) fn new(feeds: &Feeds, grants: Grants, conditions: Arc<Policies>) -> Self {
+    pub(crate) fn new(
+        feeds: &Feeds,
+        grants: Grants,
+        conditions: Arc<Policies>,
+        extra_keys: ExtraKeys,
+    ) -> Self {
         Self {
             policies: Watched(feeds.store()),
             conditions,
             grants,
+            extra_keys,
             expressions: Expressions::default(),
             slots: Arc::new(Semaphore::new(AT_ONCE)),
         }
@@ -91,6 +103,16 @@ impl Judges {
         Ok(known + self.policies.0.undecodable())
     }
 
+    /// Returns the extra attributes of a user that the stamp of a new object contains.
+    ///
+    /// # Errors
+    /// The denial, if they are too large: shortened ones could satisfy a policy that the user does
+    /// not satisfy.
+    pub(crate) fn extra(&self, user: &UserInfo) -> Result<Extra, Rejection> {
+        let selected = self.extra_keys.select(&user.extra);
+        selected.map_err(|why| Rejection::forbidden(extra::TOO_LARGE, why.to_string()))
+    }
+
     /// Judges a request; returns `None` if there is no policy and no condition to evaluate.
     pub(crate) async fn judge<R: AccessRequest>(
         &self,
@@ -100,6 +122,7 @@ impl Judges {
     ) -> Result<Option<Judgement>, Rejection> {
         let Asking {
             requester,
+            extra,
             request,
             namespace,
             template,
@@ -113,6 +136,7 @@ impl Judges {
         view.metadata = &metadata;
         let about = About {
             requester,
+            extra,
             namespace: Some(namespace),
             when: template.and_then(policy::condition),
             template: template.map(policy::seen),
@@ -126,11 +150,12 @@ impl Judges {
         &self,
         cx: &Cx,
         user: &UserInfo,
-        (requester, namespace): (&Requester, Option<&str>),
+        (requester, extra, namespace): (&Requester, &Extra, Option<&str>),
         binding: &Binding<'_>,
     ) -> Result<Option<Judgement>, Rejection> {
         let about = About {
             requester,
+            extra,
             namespace,
             when: None,
             template: Some(binding.spec_digest.clone()),
@@ -148,12 +173,14 @@ impl Judges {
     ) -> Result<Option<Judgement>, Rejection> {
         let RunAsking {
             requester,
+            extra,
             run,
             namespace,
             template,
         } = asking;
         let about = About {
             requester,
+            extra,
             namespace: Some(namespace),
             when: None,
             template: Some(spec_digest(run)),
@@ -197,12 +224,13 @@ impl Judges {
             _ => BTreeMap::new(),
         };
         let active = self.grants.held_by(about.requester, cx.now);
+        let situation = situation().with_extra(about.extra);
         let case = Case {
             policies,
             when: when.map(ToOwned::to_owned),
             template: about.template,
             unreadable,
-            situation: situation().in_namespace(&labels).having(active),
+            situation: situation.in_namespace(&labels).having(active),
         };
         Ok(Some(self.asked(about.namespace, case).await))
     }

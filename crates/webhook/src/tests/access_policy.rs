@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::server::Server;
 use super::{Attempt, OPERATOR, UID, Webhook, exec_template, keys, registered, request, with};
 
-fn policy(name: &str, text: &str, then: Value) -> Value {
+pub(super) fn policy(name: &str, text: &str, then: Value) -> Value {
     json!({
         "apiVersion": "crds.wizardofoz.co/v1alpha1",
         "kind": "AccessPolicy",
@@ -20,21 +20,21 @@ fn policy(name: &str, text: &str, then: Value) -> Value {
     })
 }
 
-fn deny() -> Value {
+pub(super) fn deny() -> Value {
     json!({ "deny": { "message": "the freeze lasts until Monday" } })
 }
 
-fn security() -> Value {
+pub(super) fn security() -> Value {
     json!({ "approval": { "rules": [{ "name": "security", "users": ["bob"] }] } })
 }
 
 /// Returns a webhook with these policies, and a template by which alice may request access.
-fn webhook(policies: Vec<Value>) -> Webhook {
+pub(super) fn webhook(policies: Vec<Value>) -> Webhook {
     let known = std::iter::once(exec_template("shell"));
     Webhook::new(Server::with(known.chain(policies)))
 }
 
-fn asks() -> Attempt {
+pub(super) fn asks() -> Attempt {
     Attempt::create("alice", &["devs"], request("ExecAccessRequest", "shell"))
 }
 
@@ -243,7 +243,7 @@ async fn waiting(policies: Vec<Value>) -> Value {
     registered(webhook(policies).stamped(&asks()).await)
 }
 
-fn answer(asked: &Value) -> Value {
+pub(super) fn answer(asked: &Value) -> Value {
     let request: ExecAccessRequest = serde_json::from_value(asked.clone()).unwrap();
     let template: ExecAccessTemplate = serde_json::from_value(exec_template("shell")).unwrap();
     let judgement = stamp::parse_unverified(&request.metadata)

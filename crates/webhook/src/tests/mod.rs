@@ -12,6 +12,7 @@ mod connect;
 mod copies;
 mod cost;
 mod deletion;
+mod extra;
 mod harness;
 mod limits;
 mod lock;
@@ -39,6 +40,7 @@ use oz_admission::{Endpoint, Manager, RegistrationMode, Rules, testing};
 use oz_api::labels;
 use oz_audit::{Sink, TOO_MANY_CONNECTIONS};
 use oz_config::RequestLimits;
+use oz_core::access::extra::Extra;
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::Keys;
 use oz_core::controller::Failure;
@@ -173,6 +175,10 @@ impl Webhook {
             namespace: "oz-system".into(),
             served: server.served.clone().into(),
             operator: OPERATOR.into(),
+            extra_keys: ["example.org/acr", "example.org/amr"]
+                .map(|key| key.parse().unwrap())
+                .into_iter()
+                .collect(),
             policy: policy(),
             serve_example_com: true,
             composite_account: Some("oz-system/oz-composites".parse().unwrap()),
@@ -285,6 +291,7 @@ fn registered(mut object: Value) -> Value {
 struct Attempt {
     user: String,
     groups: Vec<String>,
+    extra: Extra,
     operation: &'static str,
     kind: &'static str,
     subresource: &'static str,
@@ -316,6 +323,7 @@ impl Attempt {
         Self {
             user: user.to_owned(),
             groups: groups.iter().map(ToString::to_string).collect(),
+            extra: Extra::new(),
             operation: "CREATE",
             kind: kinds
                 .into_iter()
@@ -335,6 +343,13 @@ impl Attempt {
             old: Some(old.clone()),
             ..create
         }
+    }
+
+    /// Adds an extra attribute of the user.
+    fn with_extra(mut self, key: &str, values: &[&str]) -> Self {
+        let values = values.iter().map(ToString::to_string).collect();
+        self.extra.insert(key.to_owned(), values);
+        self
     }
 
     fn status(self) -> Self {
@@ -373,6 +388,10 @@ impl Attempt {
             .user(&self.user)
             .groups(&groups)
             .resource(&plural(self.kind), Some(self.subresource));
+        let request = self.extra.iter().fold(request, |request, (key, values)| {
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            request.extra(key, &values)
+        });
         if self.dry_run {
             request.dry_run()
         } else {

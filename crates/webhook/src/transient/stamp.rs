@@ -39,7 +39,8 @@ impl<K: Kind> Mutate for BindingStamper<K> {
     ) -> Result<Notes, Rejection> {
         let person = identified(review)?;
         let (namespace, binding) = (review.namespace.as_deref(), object.view());
-        let asking = (&person, namespace);
+        let extra = self.judges.extra(&review.user)?;
+        let asking = (&person, &extra, namespace);
         let judged = self
             .judges
             .judge_binding(cx, &review.user, asking, &binding);
@@ -47,6 +48,7 @@ impl<K: Kind> Mutate for BindingStamper<K> {
             judgement: judged.await?,
             kind: K::kind(&()).into_owned(),
             spec_digest: binding.spec_digest,
+            extra,
         };
         self.sealing.stamp(cx, review, subject, object.meta_mut())?;
         let finalizers = object.meta_mut().finalizers.get_or_insert_default();

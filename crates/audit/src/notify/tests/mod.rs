@@ -1,6 +1,7 @@
 //! The recipes of docs/guides/notifications.md, each with a server that refuses what its counterpart refuses.
 
 mod servers;
+mod slack_bot;
 mod support;
 
 use oz_trail::Action;

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::access::decide;
+use crate::access::extra::Extra;
 use crate::access::grant::Grant;
 use crate::access::request::Request;
 use crate::kinds::AccessTemplate;
@@ -28,7 +29,7 @@ pub type Variable = (&'static str, &'static [&'static str]);
 
 /// All variables.
 pub const VARIABLES: [Variable; 7] = [
-    ("requester", &["user", "uid", "groups"]),
+    ("requester", &["user", "uid", "groups", "extra"]),
     (
         "request",
         &[
@@ -234,6 +235,7 @@ impl Situation {
             variables: json!({
                 "requester": {
                     "user": requester.user, "uid": requester.uid, "groups": requester.groups,
+                    "extra": {},
                 },
                 "request": request,
                 "template": template,
@@ -242,6 +244,13 @@ impl Situation {
             }),
             active: Vec::new(),
         }
+    }
+
+    /// Adds the extra attributes of the requester.
+    #[must_use]
+    pub fn with_extra(mut self, extra: &Extra) -> Self {
+        self.variables["requester"]["extra"] = json!(extra);
+        self
     }
 
     /// Adds the labels of the namespace.
@@ -273,7 +282,7 @@ impl Situation {
             now,
             duration: GoDuration::from_secs(60 * 60),
             variables: json!({
-                "requester": { "user": "alice", "uid": "", "groups": ["devs"] },
+                "requester": { "user": "alice", "uid": "", "groups": ["devs"], "extra": {} },
                 "request": {
                     "kind": "ExecAccessRequest", "namespace": "shop", "name": "debug", "reason": "", "ticket": "",
                     "template": "shell", "pod": "", "container": "", "extends": "",

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::explain::access::{self, Explained, Explanation};
 use crate::explain::operator::Configured;
-use crate::explain::{binding, composite};
+use crate::explain::{binding, composite, extra};
 use crate::failure::{Failure, Result};
 use crate::names::{self, Named};
 use crate::output::TextFormat;
@@ -145,13 +145,19 @@ impl Explain {
         configured: &Configured,
         template: &str,
     ) -> Result<Explanation> {
-        let requester = match &self.person {
-            None => choose::myself(cluster).await?,
-            Some(user) => Requester {
-                user: user.clone(),
-                uid: String::new(),
-                groups: self.group.clone(),
-            },
+        let asks = match &self.person {
+            None => {
+                let (requester, all) = choose::identity(cluster).await?;
+                (requester, extra::selected(configured, Some(&all)))
+            }
+            Some(user) => {
+                let requester = Requester {
+                    user: user.clone(),
+                    uid: String::new(),
+                    groups: self.group.clone(),
+                };
+                (requester, extra::selected(configured, None))
+            }
         };
         let ask = Ask {
             template: template.to_owned(),
@@ -167,7 +173,7 @@ impl Explain {
         for_each_kind!(requests R => {
             let templates = cluster.api::<<R as AccessRequest>::Template>();
             if cluster.find(&templates, template).await?.is_some() {
-                return access::explain::<R>(cluster, configured, requester, ask, None).await;
+                return access::explain::<R>(cluster, configured, asks, ask, None).await;
             }
         });
         Err(Failure::new(format!(
@@ -242,11 +248,12 @@ async fn existing<R: Explained>(
     let Some(request) = cluster.find(&cluster.api::<R>(), name).await? else {
         return Ok(None);
     };
-    let (requester, ask) = (
+    let asks = (
         requester(&request).unwrap_or_default(),
-        Ask::from_request(&request),
+        Ok(extra::sealed(request.meta())),
     );
-    let explanation = access::explain::<R>(cluster, configured, requester, ask, Some(&request));
+    let ask = Ask::from_request(&request);
+    let explanation = access::explain::<R>(cluster, configured, asks, ask, Some(&request));
     explanation.await.map(Some)
 }
 

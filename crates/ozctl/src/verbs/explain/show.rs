@@ -2,8 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
-use oz_api::RequestStatus;
+use oz_api::{RequestStatus, Requester};
 use oz_core::access::decide::Rule;
+use oz_core::access::extra::Extra;
 use oz_core::controller::{Plan, Step, Which};
 use oz_core::sessions::Sessions;
 use oz_core::tickets::{self, Subject};
@@ -66,6 +67,9 @@ fn heading(explanation: &Explanation) -> String {
     if !explanation.requester.groups.is_empty() {
         text.push_str(&format!(" ({})", explanation.requester.groups.join(", ")));
     }
+    for attribute in explanation.extra.iter().flat_map(attributes) {
+        text.push_str(&format!("\n{attribute}"));
+    }
     text.push_str(&format!("\n  template   {}", ask.template));
     for (name, value) in [
         ("duration", &ask.duration),
@@ -81,6 +85,24 @@ fn heading(explanation: &Explanation) -> String {
         }
     }
     text
+}
+
+/// Formats the extra attributes of a requester, one in each line.
+pub(super) fn attributes(extra: &Extra) -> Vec<String> {
+    let formatted = |(key, values): (&String, &Vec<String>)| {
+        let attribute = format!("{key}: {}", values.join(", "));
+        format!("  extra      {}", output::line(&attribute))
+    };
+    extra.iter().map(formatted).collect()
+}
+
+/// Returns a requester, with the extra attributes if there are any.
+pub(super) fn requester_value(requester: &Requester, extra: &Extra) -> Value {
+    let mut value = json!({"user": requester.user, "groups": requester.groups});
+    if !extra.is_empty() {
+        value["extra"] = json!(extra);
+    }
+    value
 }
 
 fn decided(context: &Context, status: &RequestStatus, lines: &mut Vec<String>) {
@@ -321,11 +343,13 @@ fn value(explanation: &Explanation) -> Result<Value> {
             .collect()
     };
     let (ask, policies) = (&explanation.ask, &explanation.policies);
+    let none = Extra::new();
+    let extra = explanation.extra.as_ref().unwrap_or(&none);
     Ok(json!({
         "kind": explanation.kind,
         "namespace": explanation.namespace,
         "name": explanation.name,
-        "requester": {"user": explanation.requester.user, "groups": explanation.requester.groups},
+        "requester": requester_value(&explanation.requester, extra),
         "asked": {
             "template": ask.template, "duration": ask.duration, "targetPod": ask.target_pod,
             "container": ask.container, "reason": ask.reason, "extends": ask.extends,
@@ -359,4 +383,31 @@ fn value(explanation: &Explanation) -> Result<Value> {
 /// Returns the name of a child, for a line of a plan.
 fn child_name(child: &oz_core::controller::Reference) -> &str {
     child.name.as_deref().unwrap_or("without a name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_of_requester_are_shown_if_there_are_any() {
+        let requester = Requester {
+            user: "alice".to_owned(),
+            groups: vec!["devs".to_owned()],
+            ..Requester::default()
+        };
+        let plain = json!({"user": "alice", "groups": ["devs"]});
+        assert_eq!(requester_value(&requester, &Extra::new()), plain);
+        assert!(attributes(&Extra::new()).is_empty());
+        let values = vec!["mfa".to_owned(), "a\u{1b}[31m\nb".to_owned()];
+        let extra = Extra::from([("acr".to_owned(), values.clone())]);
+        let value = requester_value(&requester, &extra);
+        assert_eq!(value["extra"], json!({"acr": values}));
+        let lines = attributes(&extra);
+        assert!(
+            lines[0].starts_with("  extra      acr: mfa, a"),
+            "{lines:?}"
+        );
+        assert!(!lines[0].contains(['\u{1b}', '\n']), "{lines:?}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::show::{condition, no, source, source_value, steps, yes};
+use super::show::{attributes, condition, no, requester_value, source, source_value, steps, yes};
 use crate::context::{Context, Style};
 use crate::explain::binding::{Explanation, Rule};
 use crate::failure::Result;
@@ -35,6 +35,7 @@ fn text(context: &Context, explanation: &Explanation) -> String {
         "" => "  asked by   unknown".to_owned(),
         user => format!("  asked by   {}", output::line(user)),
     });
+    lines.extend(attributes(&explanation.extra));
     if let Some(terms) = &view.terms {
         lines.push(format!(
             "  role       {} {}",
@@ -92,7 +93,7 @@ fn value(explanation: &Explanation) -> Result<Value> {
         "kind": view.kind,
         "namespace": view.namespace,
         "name": view.name,
-        "requester": {"user": requester.user, "groups": requester.groups},
+        "requester": requester_value(requester, &explanation.extra),
         "status": view.status.as_ref().map(to_value).transpose()?,
         "rules": rules.iter().map(rule).collect::<Vec<_>>(),
         "plan": plan.as_ref().map(to_value).transpose()?,

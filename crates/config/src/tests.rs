@@ -202,21 +202,6 @@ fn values_that_no_component_can_use_are_rejected_with_their_path() {
         ("operator.workers", json!(1025), "operator.workers"),
         ("webhook.service.port", json!(0), "webhook.service.port"),
         (
-            "webhook.requesterExtra",
-            json!(["example.org/acr", "authentication.kubernetes.io/pod-name"]),
-            "webhook.requesterExtra[1]",
-        ),
-        (
-            "webhook.requesterExtra",
-            json!(["oz-ticket"]),
-            "webhook.requesterExtra[0]",
-        ),
-        (
-            "webhook.requesterExtra",
-            json!([""]),
-            "webhook.requesterExtra[0]",
-        ),
-        (
             "gate.recordings.spool.mebibytes",
             json!(15),
             "gate.recordings.spool.mebibytes",
@@ -240,6 +225,27 @@ fn values_that_no_component_can_use_are_rejected_with_their_path() {
     ]);
     let silent = format!("{HEAD}audit: {{log: none, objects: false}}\n");
     assert!(failure(&silent).contains("audit.log: "));
+}
+
+#[test]
+fn extra_attribute_that_no_policy_may_read_is_rejected_with_its_path() {
+    rejected([
+        (
+            "webhook.requesterExtra",
+            json!(["example.org/acr", "authentication.kubernetes.io/pod-name"]),
+            "webhook.requesterExtra[1]",
+        ),
+        (
+            "webhook.requesterExtra",
+            json!(["oz-ticket"]),
+            "webhook.requesterExtra[0]",
+        ),
+        (
+            "webhook.requesterExtra",
+            json!([""]),
+            "webhook.requesterExtra[0]",
+        ),
+    ]);
 }
 
 #[test]

@@ -333,7 +333,8 @@ async fn server_refuses_what_slack_refuses() {
         "channel": CHANNEL, "text": "a",
         "blocks": [{"type": "header", "text": {"type": "plain_text", "text": "a"}}],
     });
-    let call = |method: &str, token: &str, change: fn(&mut Value)| {
+    type Change = fn(&mut Value);
+    let call = |method: &str, token: &str, change: Change| {
         let mut headers = HeaderMap::new();
         let kind = "application/json; charset=utf-8";
         headers.insert("content-type", kind.parse().unwrap());
@@ -347,7 +348,7 @@ async fn server_refuses_what_slack_refuses() {
     assert_eq!(call(POST, "xoxb-1", |_| ()), Err("invalid_auth"));
     assert_eq!(call("chat.delete", TOKEN, |_| ()), Err("unknown_method"));
     assert_eq!(call(UPDATE, TOKEN, |_| ()), Err("message_not_found"));
-    let cases: [(fn(&mut Value), &str); 6] = [
+    let cases: [(Change, &str); 6] = [
         (|call| call["ts"] = "1.1".into(), "invalid_arg_name"),
         (|call| call["channel"] = "C1".into(), "channel_not_found"),
         (|call| call["text"] = "".into(), "no_text"),

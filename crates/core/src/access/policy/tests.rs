@@ -157,76 +157,43 @@ fn on_call_check_replaces_only_rules_of_its_own_source() {
         &'a [&'a str],
         &'a str,
     );
+    let of = |rule: &ApprovalRule, unless: &[(&str, &[&str])]| -> Vec<AccessPolicy> {
+        let policy = |(name, unless): &(&str, &[&str])| agree_unless(name, rule, unless);
+        unless.iter().map(policy).collect()
+    };
     let rows: Vec<Row<'_>> = vec![
         (&own, vec![], &[], "security"),
         (&own, vec![], &["a"], ""),
         (&own, vec![], &["b"], "security"),
-        (
-            &own,
-            vec![agree_unless("p", &sre, &["b"])],
-            &[],
-            "security p/sre",
-        ),
-        (&own, vec![agree_unless("p", &sre, &["b"])], &["a"], "p/sre"),
-        (
-            &own,
-            vec![agree_unless("p", &sre, &["b"])],
-            &["b"],
-            "security",
-        ),
-        (&own, vec![agree_unless("p", &sre, &["b"])], &["a", "b"], ""),
+        (&own, of(&sre, &[("p", &["b"])]), &[], "security p/sre"),
+        (&own, of(&sre, &[("p", &["b"])]), &["a"], "p/sre"),
+        (&own, of(&sre, &[("p", &["b"])]), &["b"], "security"),
+        (&own, of(&sre, &[("p", &["b"])]), &["a", "b"], ""),
         // A rule that two sources have in common is required until both are replaced.
-        (
-            &own,
-            vec![agree_unless("p", &security, &[])],
-            &[],
-            "security",
-        ),
-        (
-            &own,
-            vec![agree_unless("p", &security, &[])],
-            &["a"],
-            "p/security",
-        ),
-        (
-            &plain,
-            vec![agree_unless("p", &security, &["a"])],
-            &["a"],
-            "security",
-        ),
+        (&own, of(&security, &[("p", &[])]), &[], "security"),
+        (&own, of(&security, &[("p", &[])]), &["a"], "p/security"),
+        (&plain, of(&security, &[("p", &["a"])]), &["a"], "security"),
         (
             &none,
-            vec![
-                agree_unless("p", &security, &["a"]),
-                agree_unless("q", &security, &["b"]),
-            ],
+            of(&security, &[("p", &["a"]), ("q", &["b"])]),
             &[],
             "p/security",
         ),
         (
             &none,
-            vec![
-                agree_unless("p", &security, &["a"]),
-                agree_unless("q", &security, &["b"]),
-            ],
+            of(&security, &[("p", &["a"]), ("q", &["b"])]),
             &["a"],
             "q/security",
         ),
         (
             &none,
-            vec![
-                agree_unless("p", &security, &["a"]),
-                agree_unless("q", &security, &[]),
-            ],
+            of(&security, &[("p", &["a"]), ("q", &[])]),
             &["a"],
             "q/security",
         ),
         (
             &none,
-            vec![
-                agree_unless("p", &security, &["a"]),
-                agree_unless("q", &security, &["a"]),
-            ],
+            of(&security, &[("p", &["a"]), ("q", &["a"])]),
             &["a"],
             "",
         ),

@@ -151,8 +151,10 @@ fn requester_who_is_on_call_is_granted_without_approval() {
     assert_eq!(grant(&world).on_call.unwrap().checks, checks(&["duty"]));
 }
 
-#[test]
-fn other_responses_replace_no_approval() {
+/// A check, the user of its response, when it was asked, its answer, the time now, and what the condition says.
+type Other = (&'static str, Person, i64, Answer, i64, &'static str);
+
+fn other_responses() -> [Other; 9] {
     let bob = Person {
         user: "bob".into(),
         ..alice()
@@ -165,7 +167,7 @@ fn other_responses_replace_no_approval() {
         group: Some("devs".into()),
         ..alice()
     };
-    for (check, person, asked_at, answer, now, note) in [
+    [
         (
             "duty",
             alice(),
@@ -234,7 +236,12 @@ fn other_responses_replace_no_approval() {
             1 + EVERY + TIMEOUT,
             "is asked again",
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn other_responses_replace_no_approval() {
+    for (check, person, asked_at, answer, now, note) in other_responses() {
         let mut world = unless(&[check]);
         world.on_call_said(person, check, asked_at, answer);
         let status = world.settle(timestamp(now));

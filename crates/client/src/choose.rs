@@ -204,7 +204,7 @@ pub async fn identity(cluster: &Cluster) -> Result<(Requester, Extra)> {
         uid: user.uid.unwrap_or_default(),
         groups: user.groups.into_iter().flatten().collect(),
     };
-    Ok((requester, user.extra.unwrap_or_default()))
+    Ok((requester, user.extra.into_iter().flatten().collect()))
 }
 
 async fn several<T: AccessTemplate>(

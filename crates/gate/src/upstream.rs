@@ -13,9 +13,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Config};
+use oz_core::access::extra::SESSION_TOKEN;
 use oz_core::access::grant::Grant;
 use oz_core::gate::GateAccount;
-use oz_core::gate::ticket::EXTRA;
 use oz_gating::debug::PATCH_TYPE;
 use oz_gating::upgrade::{Agreed, Upgrade};
 use serde_json::Value;
@@ -173,7 +173,7 @@ impl Upstream {
         };
         let user = HeaderValue::from_str(&self.account.user()).map_err(internal)?;
         headers.insert(IMPERSONATE_USER, user);
-        let extra = format!("impersonate-extra-{EXTRA}");
+        let extra = format!("impersonate-extra-{SESSION_TOKEN}");
         let extra = HeaderName::try_from(extra).map_err(|_| {
             let status = StatusCode::INTERNAL_SERVER_ERROR;
             Refused::new(status, "Internal", "the session token has no header")

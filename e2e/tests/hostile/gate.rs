@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use oz_core::gate::ticket::EXTRA;
+use oz_core::access::extra::SESSION_TOKEN;
 use oz_e2e::{refusal, refused};
 use oz_gating::API_SERVICE;
 use oz_testkit::{eventually, fixtures};
@@ -267,7 +267,7 @@ async fn impersonating_on_the_way() -> Result<()> {
     let pod = gated.of_bob("bobs").await?;
     let pod = format!("/api/v1/namespaces/{}/pods/{pod}", gated.name());
     let bobs = gated.behind("bobs", &pod);
-    let extra = format!("Impersonate-Extra-{EXTRA}");
+    let extra = format!("Impersonate-Extra-{SESSION_TOKEN}");
     for headers in [
         &[("Impersonate-User", "bob")][..],
         &[
@@ -306,7 +306,7 @@ async fn a_ticket_from_the_audit_log() -> Result<()> {
             .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut tickets = events.filter(|event| event["objectRef"]["namespace"] == gated.name());
         let ticket = |event: &Value| {
-            let said = &event["impersonatedUser"]["extra"][EXTRA][0];
+            let said = &event["impersonatedUser"]["extra"][SESSION_TOKEN][0];
             said.as_str().map(ToOwned::to_owned)
         };
         Ok(tickets.find_map(|event| ticket(&event)))
@@ -318,7 +318,7 @@ async fn a_ticket_from_the_audit_log() -> Result<()> {
         gated.name(),
         gated.pod
     );
-    let extra = format!("Impersonate-Extra-{EXTRA}");
+    let extra = format!("Impersonate-Extra-{SESSION_TOKEN}");
     let replayed = Written::get(&path)
         .header("Impersonate-User", ACCOUNT)
         .header(&extra, &ticket);

@@ -1,5 +1,7 @@
 //! Revocation of transient bindings.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -63,6 +65,10 @@ async fn meddling_revokes() -> Result<()> {
     Ok(())
 }
 
+/// The maximum time in which the controller manager deletes a namespace: it lists every kind, which takes a minute on a
+/// busy machine, and tries again some time after the last finalizer is gone.
+const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(400);
+
 #[tokio::test]
 async fn namespace_is_deleted_with_its_bindings() -> Result<()> {
     let fixture = Fixture::set("gone").await?;
@@ -79,7 +85,7 @@ async fn namespace_is_deleted_with_its_bindings() -> Result<()> {
     let namespaces = Api::<Namespace>::all(fixture.admin.clone());
     let name = fixture.name();
     namespaces.delete(name, &DeleteParams::default()).await?;
-    eventually("the namespace to be gone", CONDITION_TIMEOUT, async || {
+    eventually("the namespace to be gone", NAMESPACE_TIMEOUT, async || {
         let left = namespaces.get_opt(name).await?;
         ensure!(left.is_none(), "{left:?}");
         Ok(Some(()))

@@ -14,7 +14,7 @@ use oz_cel::body::Variables;
 use oz_outbound::{Allowed, CredentialFiles, Endpoint, HttpClient, Roots, read};
 use oz_runtime::root_cause;
 use oz_trail::notify::signature::SigningKey;
-use oz_trail::notify::slack_bot::{self, BotMessage, Places};
+use oz_trail::notify::slack_bot::{self, BotMessage, MessageAddresses};
 use oz_trail::notify::{Content, Route};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -53,7 +53,7 @@ pub(super) struct Sender {
     queue: Queue,
     endpoint: Endpoint,
     /// The messages of a bot that a decision updates.
-    places: Mutex<Places>,
+    addresses: Mutex<MessageAddresses>,
 }
 
 impl Sender {
@@ -72,7 +72,7 @@ impl Sender {
             route,
             queue,
             endpoint: Endpoint::new(allowed, roots, credentials),
-            places: Mutex::default(),
+            addresses: Mutex::default(),
         }
     }
 
@@ -138,9 +138,11 @@ impl Sender {
     /// Posts the message of a bot, or updates the message about the approvals of the same request. If that message can
     /// no longer be updated, posts a new one.
     async fn attempt_bot(&self, message: &Message, bot: &BotMessage) -> Attempt {
-        let channel = self.route.channel.as_deref().unwrap_or_default();
+        let Some(channel) = &self.route.channel else {
+            return Attempt::Never("the route has no channel".to_owned());
+        };
         loop {
-            let earlier = self.places.lock().find(bot).cloned();
+            let earlier = self.addresses.lock().find(bot).cloned();
             let (method, arguments) = bot.call(channel, earlier.as_ref());
             let body = arguments.to_string().into_bytes();
             let (head, content) = match self.call(message, Some(method), body).await {
@@ -153,11 +155,11 @@ impl Sender {
             }
             match slack_bot::answer(&content) {
                 Ok(place) => {
-                    self.places.lock().note(bot, place);
+                    self.addresses.lock().note(bot, place);
                     return Attempt::Taken;
                 }
                 Err(why) if earlier.is_some() && why.is_about_earlier() => {
-                    self.places.lock().remove(bot);
+                    self.addresses.lock().remove(bot);
                 }
                 Err(why) if why.is_final() => return Attempt::Never(why.to_string()),
                 Err(why) => return Attempt::Later(why.to_string(), None),

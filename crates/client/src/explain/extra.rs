@@ -45,7 +45,7 @@ pub fn selected(configured: &Configured, all: Option<&Extra>) -> Known {
 /// Returns the extra attributes in the stamp of an object. Only the operator can verify the stamp.
 pub fn sealed(metadata: &ObjectMeta) -> Extra {
     let stamp = stamp::parse_unverified(metadata);
-    stamp.map(|stamp| stamp.extra).unwrap_or_default()
+    stamp.into_iter().flat_map(|stamp| stamp.extra).collect()
 }
 
 /// Returns the failed rule if the webhook would deny the request because of its requester's extra attributes.

@@ -7,8 +7,6 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::gate::ticket;
-
 /// The extra attributes of a user, by key.
 pub type Extra = BTreeMap<String, Vec<String>>;
 
@@ -16,6 +14,8 @@ pub type Extra = BTreeMap<String, Vec<String>>;
 pub const MAX_BYTES: usize = 4 << 10;
 /// The reason of the denial of a request with larger ones.
 pub const TOO_LARGE: &str = "RequesterExtraTooLarge";
+/// The key of the session token that the gate sends the API server, see [`Ticket`](crate::gate::ticket::Ticket).
+pub const SESSION_TOKEN: &str = "oz-ticket";
 /// The maximum length of a key.
 const MAX_KEY: usize = 256;
 /// The domain of the keys that Kubernetes writes about a credential, such as its ID and the pod of a service account.
@@ -54,7 +54,7 @@ impl FromStr for ExtraKey {
         }
         // Headers, by which proxies forward keys, do not distinguish cases.
         let lower = text.to_ascii_lowercase();
-        let domain = lower.split('/').next().unwrap_or_default();
+        let domain = lower.split_once('/').map_or(&*lower, |(domain, _)| domain);
         let is_of = |owner: &str| {
             let rest = domain.strip_suffix(owner);
             rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
@@ -62,7 +62,7 @@ impl FromStr for ExtraKey {
         if is_of(OF_KUBERNETES) {
             return Err(ExtraKeyError::OfKubernetes);
         }
-        if is_of(OF_OZ) || lower == ticket::EXTRA {
+        if is_of(OF_OZ) || lower == SESSION_TOKEN {
             return Err(ExtraKeyError::OfOz);
         }
         Ok(Self(text.to_owned()))

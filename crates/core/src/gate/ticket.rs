@@ -12,9 +12,6 @@ use serde::{Deserialize, Serialize};
 use crate::access::grant::Grant;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
-/// The name under which the API server forwards it, in `userInfo.extra`.
-pub const EXTRA: &str = "oz-ticket";
-
 const PURPOSE: Purpose = Purpose::SessionToken;
 /// The validity of a session token, and the maximum difference between the clocks of gate and webhook.
 const GOOD_FOR: SignedDuration = SignedDuration::from_secs(20);

@@ -20,7 +20,6 @@ use crate::{Entry, Record};
 
 pub use cloud_event::cloud_event;
 pub use routes::{Events, Route, RouteError, RouteSecret, Routes};
-use slack_bot::BotMessage;
 
 /// The format of a notification.
 #[derive(
@@ -59,7 +58,7 @@ pub enum Content {
     /// The body.
     Body(Vec<u8>),
     /// The message of a bot of Slack.
-    Bot(BotMessage),
+    Bot(slack_bot::BotMessage),
     /// The variables of the expression that gives the body.
     Variables {
         /// The record.
@@ -77,7 +76,10 @@ pub fn content(route: &Route, entry: &Entry, line: &str) -> Result<Content, serd
     match route.format {
         Format::CloudEvents => cloud_event(entry, line).map(Content::Body),
         Format::Slack => bytes(&slack::message(route, &entry.record)),
-        Format::SlackBot => Ok(Content::Bot(BotMessage::new(route, &entry.record))),
+        Format::SlackBot => Ok(Content::Bot(slack_bot::BotMessage::new(
+            route,
+            &entry.record,
+        ))),
         Format::Alertmanager => bytes(&alertmanager::alerts(route, &entry.record)),
         Format::Custom => custom::variables(route, &entry.record),
     }

@@ -69,7 +69,7 @@ impl BotMessage {
 
     /// Returns the method and its arguments: an update of the message at `earlier`, or a new message in the channel.
     #[must_use]
-    pub fn call(&self, channel: &str, earlier: Option<&Place>) -> (&'static str, Value) {
+    pub fn call(&self, channel: &str, earlier: Option<&MessageAddress>) -> (&'static str, Value) {
         let mut arguments = self.arguments.clone();
         let Some(earlier) = earlier else {
             arguments["channel"] = channel.into();
@@ -86,29 +86,29 @@ impl BotMessage {
 
 /// The place of a message: the ID of its channel, and its timestamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct MessageAddress {
     channel: String,
     ts: String,
 }
 
-/// The places of the messages about requests that wait for approvals, by UID of the request.
+/// The addresses of the messages about requests that wait for approvals, by UID of the request.
 #[derive(Debug, Default)]
-pub struct Places(VecDeque<(String, Place)>);
+pub struct MessageAddresses(VecDeque<(String, MessageAddress)>);
 
-impl Places {
+impl MessageAddresses {
     /// Returns the place of the message that this message updates.
     #[must_use]
-    pub fn find(&self, message: &BotMessage) -> Option<&Place> {
+    pub fn find(&self, message: &BotMessage) -> Option<&MessageAddress> {
         if message.part == Part::Other || message.request.is_empty() {
             return None;
         }
-        let mut places = self.0.iter();
-        let found = places.find(|(request, _)| *request == message.request);
+        let mut addresses = self.0.iter();
+        let found = addresses.find(|(request, _)| *request == message.request);
         found.map(|(_, place)| place)
     }
 
     /// Notes that a message has a place: that of a question is kept until its decision.
-    pub fn note(&mut self, message: &BotMessage, place: Place) {
+    pub fn note(&mut self, message: &BotMessage, place: MessageAddress) {
         if message.part == Part::Other || message.request.is_empty() {
             return;
         }
@@ -174,7 +174,7 @@ impl BotError {
 ///
 /// # Errors
 /// The reason why Slack did not accept the message. It contains nothing of the response except the code of an error.
-pub fn answer(content: &[u8]) -> Result<Place, BotError> {
+pub fn answer(content: &[u8]) -> Result<MessageAddress, BotError> {
     let read: Option<Value> = serde_json::from_slice(content).ok();
     let answer = read.ok_or(BotError::Unreadable)?;
     let text = |name: &str, allowed: fn(char) -> bool| {
@@ -186,7 +186,9 @@ pub fn answer(content: &[u8]) -> Result<Place, BotError> {
         Some(true) => {
             let channel = text("channel", |letter| letter.is_ascii_alphanumeric());
             let ts = text("ts", |letter| letter.is_ascii_digit() || letter == '.');
-            let place = channel.zip(ts).map(|(channel, ts)| Place { channel, ts });
+            let place = channel
+                .zip(ts)
+                .map(|(channel, ts)| MessageAddress { channel, ts });
             place.ok_or(BotError::Unreadable)
         }
         Some(false) => {
@@ -213,8 +215,8 @@ mod tests {
         }
     }
 
-    fn place(ts: &str) -> Place {
-        Place {
+    fn place(ts: &str) -> MessageAddress {
+        MessageAddress {
             channel: "C1".to_owned(),
             ts: ts.to_owned(),
         }
@@ -222,54 +224,54 @@ mod tests {
 
     #[test]
     fn decision_updates_message_about_approvals() {
-        let mut places = Places::default();
+        let mut addresses = MessageAddresses::default();
         let asked = message(Action::ApprovalRequested, "u-1");
-        assert_eq!(places.find(&asked), None);
+        assert_eq!(addresses.find(&asked), None);
         let (method, arguments) = asked.call("C0", None);
         assert_eq!(method, "chat.postMessage");
         let expected =
             json!({"text": "u-1", "parse": "none", "unfurl_links": false, "channel": "C0"});
         assert_eq!(arguments, expected);
-        places.note(&asked, place("1.1"));
+        addresses.note(&asked, place("1.1"));
         // The same question with another content, and records that decide nothing.
-        assert_eq!(places.find(&asked), Some(&place("1.1")));
+        assert_eq!(addresses.find(&asked), Some(&place("1.1")));
         let other = message(Action::SessionOpened, "u-1");
-        assert_eq!(places.find(&other), None);
-        places.note(&other, place("1.2"));
-        assert_eq!(places.find(&message(Action::AccessGranted, "u-2")), None);
+        assert_eq!(addresses.find(&other), None);
+        addresses.note(&other, place("1.2"));
+        assert_eq!(addresses.find(&message(Action::AccessGranted, "u-2")), None);
         let granted = message(Action::AccessGranted, "u-1");
-        let (method, arguments) = granted.call("C0", places.find(&granted));
+        let (method, arguments) = granted.call("C0", addresses.find(&granted));
         assert_eq!(method, "chat.update");
         let expected = json!({"text": "u-1", "parse": "none", "channel": "C1", "ts": "1.1"});
         assert_eq!(arguments, expected);
-        places.note(&granted, place("1.1"));
+        addresses.note(&granted, place("1.1"));
         // The message about the approvals keeps stating who decided.
-        assert_eq!(places.find(&message(Action::AccessRevoked, "u-1")), None);
+        assert_eq!(addresses.find(&message(Action::AccessRevoked, "u-1")), None);
     }
 
     #[test]
     fn records_about_no_request_update_no_message() {
-        let mut places = Places::default();
+        let mut addresses = MessageAddresses::default();
         let asked = message(Action::ApprovalRequested, "");
-        places.note(&asked, place("1.1"));
-        assert_eq!(places.find(&asked), None);
-        assert_eq!(places.find(&message(Action::RequestDenied, "")), None);
+        addresses.note(&asked, place("1.1"));
+        assert_eq!(addresses.find(&asked), None);
+        assert_eq!(addresses.find(&message(Action::RequestDenied, "")), None);
     }
 
     #[test]
     fn oldest_place_is_forgotten_for_a_further_one() {
-        let mut places = Places::default();
+        let mut addresses = MessageAddresses::default();
         let asked = |number: usize| message(Action::ApprovalRequested, &format!("u-{number}"));
         for number in 0..=MOST {
-            places.note(&asked(number), place("1.1"));
+            addresses.note(&asked(number), place("1.1"));
             // A repeated question takes no further place.
-            places.note(&asked(number), place("1.1"));
+            addresses.note(&asked(number), place("1.1"));
         }
-        assert_eq!(places.0.len(), MOST);
-        assert_eq!(places.find(&asked(0)), None);
-        assert!(places.find(&asked(1)).is_some());
-        places.remove(&asked(1));
-        assert_eq!(places.find(&asked(1)), None);
+        assert_eq!(addresses.0.len(), MOST);
+        assert_eq!(addresses.find(&asked(0)), None);
+        assert!(addresses.find(&asked(1)).is_some());
+        addresses.remove(&asked(1));
+        assert_eq!(addresses.find(&asked(1)), None);
     }
 
     #[test]

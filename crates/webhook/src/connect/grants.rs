@@ -11,13 +11,14 @@ use kube::core::{ApiResource, PartialObjectMeta};
 use oz_admission::UserInfo;
 use oz_api::{ExecAccessRequest, Phase, PodAccessRequest, RequestStatus, Requester, labels, names};
 use oz_core::access::approval::is_same_person;
+use oz_core::access::extra::SESSION_TOKEN;
 use oz_core::access::grant::Grant;
 use oz_core::access::policy::situation::Active;
 use oz_core::access::request::Request;
 use oz_core::access::seal::Keys;
 use oz_core::connect::{Attempt, GrantState, Past};
 use oz_core::gate::GateAccount;
-use oz_core::gate::ticket::{EXTRA, Ticket};
+use oz_core::gate::ticket::Ticket;
 use oz_runtime::{Gate, Guarded, Retried, Runtime, Selection, Store, StoreEvent};
 use parking_lot::RwLock;
 use tokio::sync::Notify;
@@ -205,7 +206,7 @@ impl Grants {
         (user, said): (&Requester, &UserInfo),
         now: Timestamp,
     ) -> Option<Ticket> {
-        let [said] = said.extra.get(EXTRA)?.as_slice() else {
+        let [said] = said.extra.get(SESSION_TOKEN)?.as_slice() else {
             return None;
         };
         let ticket = Ticket::open(&self.keys, said, now)?;

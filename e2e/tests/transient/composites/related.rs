@@ -58,11 +58,14 @@ async fn a_function_is_shown_what_it_asks_for_and_hears_of_its_changes() -> Resu
     world.value("copy-b", "x").await?;
     world.config_maps().delete("b", &Default::default()).await?;
     world.gone("copy-b").await?;
-    ensure!(
-        customize.calls() == asked,
-        "it was asked {} times",
-        customize.calls()
-    );
+    for number in 0..10 {
+        let value = number.to_string();
+        world.source("a", &json!({}), &value).await?;
+        world.value("copy-a", &value).await?;
+    }
+    // It asks when it checks the permissions of the composite, which is not at each change.
+    let again = customize.calls() - asked;
+    ensure!(again < 5, "it was asked {again} times");
     world.change("one", &json!({"names": ["other"]})).await?;
     world.value("copy-other", "x").await?;
     world.gone("copy-a").await?;

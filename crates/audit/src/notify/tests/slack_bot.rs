@@ -188,7 +188,7 @@ impl Bot {
         }
     }
 
-    /// Forgets the places of all messages, as a process that starts again.
+    /// Forgets the addresses of all messages, as a process that starts again.
     fn restart(&mut self) {
         self.sender = sender(&self.route, self.secrets.path());
     }

@@ -154,7 +154,7 @@ impl Approvals {
                 at: now,
             },
         };
-        let rest = rest.map(|rest| rest.rules.as_slice()).unwrap_or_default();
+        let rest = rest.map_or(&[][..], |rest| &rest.rules);
         self.status.escalated = escalated(&self.verdict, (asked, rest), now);
         if matches!(self.verdict, Verdict::Granted { .. }) {
             let replaced = policy::find_absent(&asked.config.rules, rest).into_iter();

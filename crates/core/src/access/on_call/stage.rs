@@ -1,5 +1,5 @@
-//! The responses of servers to on-call checks, and their effect. A missing response replaces nothing, whatever the
-//! failure policy of the check. Access ends when a check that replaced approvals stops accepting the requester, or does
+//! The responses of servers to on-call checks, and their effect. A missing response replaces nothing, with every
+//! failure policy. Access ends when a check that replaced approvals stops accepting the requester, or does
 //! not respond for as long as a ticket check may. The queries are those of ticket checks ([`Ask`]).
 
 use jiff::{SignedDuration, Timestamp};
@@ -60,7 +60,7 @@ impl Responses {
     ) -> Self {
         let required = |accepted: &[OnCallCheck]| {
             let rest = policy::approval_on_call(judgement, template, accepted);
-            rest.map(|rest| rest.rules).unwrap_or_default()
+            rest.map_or_else(Vec::new, |rest| rest.rules)
         };
         let rest = required(&self.accepted);
         let mut at = 0;
@@ -93,8 +93,8 @@ pub fn replaceable<T: AccessTemplate>(
     let lists = policy::on_call_checks(judgement, template).into_iter();
     let each = lists.filter_map(|list| {
         let rest = policy::approval_on_call(judgement, template, list);
-        let rest = rest.as_ref().map(|rest| rest.rules.as_slice());
-        let rules = policy::find_absent(&all.rules, rest.unwrap_or_default());
+        let rest = rest.as_ref().map_or(&[][..], |rest| &rest.rules);
+        let rules = policy::find_absent(&all.rules, rest);
         let rules: Vec<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
         let checks: Vec<String> = list.iter().map(name).collect();
         let (rules, checks) = (rules.join(", "), checks.join(" or "));
@@ -176,7 +176,7 @@ fn since_created<'a>(
 }
 
 /// Returns the plan of a request without a grant that requires approvals: its due queries, and the time of the next
-/// pass. The queries continue while approvers are asked, so that a shift that begins meanwhile has an effect.
+/// pass. The queries continue while approvers are asked, so that a shift that begins during the wait has an effect.
 pub(in crate::access) fn wait<K: Kind>(
     kind: &K,
     now: Timestamp,

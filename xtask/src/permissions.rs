@@ -241,6 +241,8 @@ const REFUSED: &[Exception] = &[
     },
     beyond("jobs.batch"),
     beyond("transientrolebindings.example.com"),
+    beyond("limitranges"),
+    beyond("services"),
     ended_meanwhile("get", "pods"),
     ended_meanwhile("get", "pods/exec"),
     ended_meanwhile("create", "pods/exec"),
@@ -260,7 +262,7 @@ const fn beyond(resource: &'static str) -> Exception {
         verb: "list",
         resource,
         on_node: false,
-        why: "whether a composite without the right has parents with ends is asked all the same",
+        why: "a composite without the right asks all the same: for parents with ends, and for related objects",
     }
 }
 

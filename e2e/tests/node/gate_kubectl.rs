@@ -452,7 +452,8 @@ fn follows(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     let more = format!("echo '{}' > /proc/1/fd/1", kubectl.title);
     let words = ["exec", &world.pod, "-c", "log", "--", "sh", "-c", &more];
     let [mut direct, _] = world.both(kubectl, &words)?;
-    ensure!(direct.output()?.status.success());
+    let written = direct.output()?;
+    ensure!(written.status.success(), "{}", said(&written));
     let mut next = vec![0; line.len()];
     output.read_exact(&mut next)?;
     child.kill()?;

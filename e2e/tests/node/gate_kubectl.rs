@@ -449,8 +449,10 @@ fn follows(world: &World<'_>, kubectl: &Kubectl) -> Result<()> {
     output.read_exact(&mut heard)?;
     ensure!(heard == written, "something else is followed");
     let line = format!("{}\n", kubectl.title);
-    let more = format!("echo '{}' > /proc/1/fd/1", kubectl.title);
-    let words = ["exec", &world.pod, "-c", "log", "--", "sh", "-c", &more];
+    // The title is an argument of the script: it has an apostrophe.
+    let more = "echo \"$0\" > /proc/1/fd/1";
+    let command = ["sh", "-c", more, kubectl.title];
+    let words = [&["exec", &world.pod, "-c", "log", "--"], &command[..]].concat();
     let [mut direct, _] = world.both(kubectl, &words)?;
     let written = direct.output()?;
     ensure!(written.status.success(), "{}", said(&written));

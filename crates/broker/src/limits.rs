@@ -87,7 +87,7 @@ pub(crate) async fn room(places: &Semaphore) -> Result<tokio::sync::SemaphorePer
 }
 
 /// Receives a body of limited size, in limited time.
-pub(crate) async fn receive(body: Body) -> Result<Bytes, Refused> {
+pub(crate) async fn receive(mut body: Body) -> Result<Bytes, Refused> {
     let too_large = || {
         let message = format!("the body is larger than {MAX_BODY} bytes: report fewer events");
         Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "TooLarge", message)
@@ -97,10 +97,13 @@ pub(crate) async fn receive(body: Body) -> Result<Bytes, Refused> {
         discard(body).await;
         return Err(too_large());
     }
-    let whole = Limited::new(body, MAX_BODY).collect();
+    let whole = Limited::new(&mut body, MAX_BODY).collect();
     match tokio::time::timeout(BODY_TIMEOUT, whole).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            discard(body).await;
+            Err(too_large())
+        }
         Ok(Err(error)) => {
             let message = format!("failed to receive the body: {error}");
             Err(Refused::new(

@@ -2,9 +2,10 @@
 //! window comes first.
 
 use jiff::Timestamp;
-use oz_api::names;
+use oz_api::{EndReason, conditions, names};
 
 use super::approval::{self, Approvals};
+use super::fact::Fact;
 use super::grant::Grant;
 use super::kind::{
     Assessment, Blocked, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special, State,
@@ -62,7 +63,7 @@ pub(super) fn assess<K: Kind>(
             }
         }
         let closed = match &state {
-            State::Ending(end, _) => ticket::closed(end).or_else(|| on_call::closed(end)),
+            State::Ending(end, _) => refused(end),
             _ => None,
         };
         return Ok(assessed(state, closed.into_iter().collect()));
@@ -110,6 +111,17 @@ pub(super) fn assess<K: Kind>(
         }
     };
     Ok(assessed(state, passed.facts))
+}
+
+/// Returns the condition of the change ticket, or of the approval, because of which access ends.
+fn refused(end: &End) -> Option<Fact> {
+    let condition = match end.reason {
+        EndReason::TicketClosed | EndReason::TicketCheckUnavailable => conditions::TICKET_ACCEPTED,
+        EndReason::OnCallEnded | EndReason::OnCallCheckUnavailable => conditions::APPROVED,
+        _ => return None,
+    };
+    let detail = end.detail().to_owned();
+    Some(Fact::fails(condition, end.reason.into(), detail))
 }
 
 /// Sets the name of a Role that does not exist yet to the name that was found for it.

@@ -70,7 +70,7 @@ pub struct Tickets {
     /// The last response about the ticket, by check.
     pub said: BTreeMap<String, Said>,
     /// The last response about users with the name of the requester, by user and check. A response counts only for
-    /// exactly the user about whom the server was asked.
+    /// exactly the user in its query.
     pub on_call: BTreeMap<Person, BTreeMap<String, Said>>,
 }
 

@@ -1,4 +1,4 @@
-//! The subjects of checks: a change ticket, or the requester whom an on-call check is asked about.
+//! The subjects of checks: a change ticket, or the requester in an on-call check.
 
 use oz_api::Requester;
 use serde::{Deserialize, Serialize};

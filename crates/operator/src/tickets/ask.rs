@@ -182,6 +182,14 @@ mod tests {
         server.map_err(|error| error.to_string())
     }
 
+    fn said(answer: &Answer) -> &'static str {
+        match answer {
+            Answer::Accepted => "yes",
+            Answer::Refused(_) => "no",
+            Answer::Away(_) => "nothing",
+        }
+    }
+
     #[tokio::test]
     async fn a_server_says_yes_or_no_or_nothing() {
         let accept = "status == 200 && body.state == 'open'";
@@ -211,12 +219,7 @@ mod tests {
             let code = StatusCode::from_u16(status).unwrap();
             let ticket = Subject::Ticket("INC-1".to_owned());
             let answer = server.judged(&ticket, code, Bytes::from(body)).await;
-            let said = match &answer {
-                Answer::Accepted => "yes",
-                Answer::Refused(_) => "no",
-                Answer::Away(_) => "nothing",
-            };
-            assert_eq!(said, expected, "{status} {body}: {answer:?}");
+            assert_eq!(said(&answer), expected, "{status} {body}: {answer:?}");
         }
     }
 
@@ -259,12 +262,7 @@ mod tests {
         ] {
             let code = StatusCode::from_u16(status).unwrap();
             let answer = server.judged(&alice, code, Bytes::from(body)).await;
-            let said = match &answer {
-                Answer::Accepted => "yes",
-                Answer::Refused(_) => "no",
-                Answer::Away(_) => "nothing",
-            };
-            assert_eq!(said, expected, "{status} {body}: {answer:?}");
+            assert_eq!(said(&answer), expected, "{status} {body}: {answer:?}");
         }
     }
 

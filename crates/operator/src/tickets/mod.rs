@@ -267,7 +267,7 @@ impl Shared {
 }
 
 /// Returns the names of the users who may be the requester: of the stamp, and of the status, which keeps
-/// the name of a grant whose stamp another program removed.
+/// the name if a client removed the stamp of a granted request.
 fn users<K: Kind>(request: &K::Request) -> BTreeSet<String> {
     let stamped = stamp::parse_unverified(request.meta()).map(|stamp| stamp.requester.user);
     let status = request.status().and_then(|status| status.requester.clone());

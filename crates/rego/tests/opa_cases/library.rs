@@ -1,6 +1,6 @@
 //! A directory of policies with tests: each test has the same outcome as in OPA.
 //!
-//! The directory is `library` beside this file, or `OZ_REGO_LIBRARY`: for example the folder `src` of
+//! `OZ_REGO_LIBRARY` names the directory; by default, it is `library` in this folder. An example is the folder `src` of
 //! <https://github.com/open-policy-agent/gatekeeper-library>, which no proxy serves as a module of Go.
 
 use std::collections::BTreeMap;

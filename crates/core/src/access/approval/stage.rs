@@ -4,8 +4,8 @@
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
 use oz_api::{
-    AccessRequestApproval, ApprovalConfig, ApprovalRule, ApprovalStatus, Phase, Requester,
-    conditions,
+    AccessRequestApproval, ApprovalConfig, ApprovalRule, ApprovalStatus, OnCallCheck, Phase,
+    Requester, conditions,
 };
 use oz_trail::notify::{APPROVERS, NOTIFY};
 use oz_trail::{Action, Decision, Record};
@@ -77,10 +77,10 @@ pub(in crate::access) fn evaluate<K: Kind>(
     let approvals = Approvals { note, ..approvals };
     let lists = policy::on_call_checks(stamp.judgement.as_ref(), template);
     let times = (now, request.created());
-    let responses = on_call::responses(times, &stamp.requester, &lists, &known.tickets)
-        .without_unneeded(stamp.judgement.as_ref(), template);
-    let rest = policy::approval_on_call(stamp.judgement.as_ref(), template, &responses.accepted);
-    Some(approvals.with_on_call(responses, &asked, rest.as_ref(), now))
+    let responses = on_call::responses(times, &stamp.requester, &lists, &known.tickets);
+    let judgement = stamp.judgement.as_ref();
+    let rest = |accepted: &[OnCallCheck]| policy::approval_on_call(judgement, template, accepted);
+    Some(approvals.with_on_call(responses, &asked, rest, now))
 }
 
 impl Approvals {
@@ -122,13 +122,13 @@ impl Approvals {
         }
     }
 
-    /// Applies the responses of on-call checks; `rest` are the approvals that stay required. A denial and given approvals
-    /// take precedence: they need no check.
+    /// Applies the responses of on-call checks; `rest` returns the approvals that stay required while these checks accept
+    /// the requester. A denial and given approvals take precedence: they need no check.
     fn with_on_call(
         mut self,
         responses: Responses,
         asked: &ApprovalRequest<'_>,
-        rest: Option<&ApprovalConfig>,
+        rest: impl Fn(&[OnCallCheck]) -> Option<ApprovalConfig>,
         now: Timestamp,
     ) -> Self {
         if !matches!(self.verdict, Verdict::Waiting { .. }) {
@@ -137,11 +137,13 @@ impl Approvals {
         let notes = [self.note.take(), responses.note()].into_iter().flatten();
         let notes: Vec<String> = notes.collect();
         self.note = (!notes.is_empty()).then(|| notes.join("; "));
-        let rest = match responses.accepted.is_empty() {
-            true => Some(asked.config),
-            false => rest,
-        };
-        self.verdict = match rest {
+        if responses.accepted.is_empty() {
+            self.pending = responses.pending;
+            return self;
+        }
+        let responses = responses.without_unneeded(&rest);
+        let rest = rest(&responses.accepted);
+        self.verdict = match &rest {
             Some(config) => {
                 let asked = ApprovalRequest {
                     config,
@@ -154,7 +156,7 @@ impl Approvals {
                 at: now,
             },
         };
-        let rest = rest.map_or(&[][..], |rest| &rest.rules);
+        let rest = rest.as_ref().map_or(&[][..], |rest| &rest.rules);
         self.status.escalated = escalated(&self.verdict, (asked, rest), now);
         if matches!(self.verdict, Verdict::Granted { .. }) {
             let replaced = policy::find_absent(&asked.config.rules, rest).into_iter();

@@ -1,5 +1,5 @@
 //! On-call checks in the decision about a request: `unless` of approval rules names checks, and a check that accepts
-//! the requester replaces the approvals of its own source, a template or an access policy. The grant seals these
+//! the requester replaces the approvals that the same template or access policy requires. The grant seals these
 //! checks ([`OnCall`]); they run before the grant and while access lasts ([`stage`]).
 //!
 //! See docs/adr/0049-an-on-call-check-replaces-only-its-own-approvals.md.
@@ -10,7 +10,7 @@ use oz_api::OnCallCheck;
 use serde::{Deserialize, Serialize};
 
 pub use stage::{ON_CALL, WAITING, replaceable};
-pub(super) use stage::{Responses, closed, ended, keep, responses, wait};
+pub(super) use stage::{Responses, ended, keep, responses, wait};
 
 /// The on-call checks that replaced approvals of a grant, as it seals them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

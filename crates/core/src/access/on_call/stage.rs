@@ -3,14 +3,13 @@
 //! not respond for as long as a ticket check may. The queries are those of ticket checks ([`Ask`]).
 
 use jiff::{SignedDuration, Timestamp};
-use oz_api::{EndReason, OnCallCheck, Requester, conditions};
+use oz_api::{ApprovalConfig, OnCallCheck, Requester};
 
-use super::super::fact::Fact;
 use super::super::grant::Grant;
 use super::super::kind::{Assessment, FactsOf, Kind};
 use super::super::policy::{self, Judgement};
 use super::super::request::StoredRequest;
-use super::super::ticket::{Fresh, counts, due, gives_up};
+use super::super::ticket::{Fresh, Lost, counts, due, lost, repeat};
 use super::name;
 use crate::controller::{Plan, Step};
 use crate::kinds::AccessTemplate;
@@ -53,15 +52,12 @@ enum Effect {
 impl Responses {
     /// Leaves out the checks that replace no rule, because another source requires the same rules: the grant must not
     /// depend on them.
-    pub(in crate::access) fn without_unneeded<T: AccessTemplate>(
+    pub(in crate::access) fn without_unneeded(
         mut self,
-        judgement: Option<&Judgement>,
-        template: &T,
+        required: impl Fn(&[OnCallCheck]) -> Option<ApprovalConfig>,
     ) -> Self {
-        let required = |accepted: &[OnCallCheck]| {
-            let rest = policy::approval_on_call(judgement, template, accepted);
-            rest.map_or_else(Vec::new, |rest| rest.rules)
-        };
+        let required =
+            |accepted: &[OnCallCheck]| required(accepted).map_or_else(Vec::new, |rest| rest.rules);
         let rest = required(&self.accepted);
         let mut at = 0;
         while at < self.accepted.len() {
@@ -204,8 +200,8 @@ pub(in crate::access) fn wait<K: Kind>(
             continue;
         };
         let said = since_created(times, &person, check, terms, &known.tickets);
-        let (is_due, [next, _]) = due(now, said, terms);
-        plan = next.into_iter().fold(plan, Plan::wake_at);
+        let (is_due, next) = due(now, said, terms);
+        plan = plan.wake_at(next);
         if said.is_none() {
             // Approvers are asked if the check has not responded by then.
             plan = plan.wake_at(after(now, GRACE));
@@ -218,69 +214,41 @@ pub(in crate::access) fn wait<K: Kind>(
 }
 
 /// Returns the plan of a grant while it lasts: its on-call checks, and the time of the next pass.
-pub(in crate::access) fn keep(
-    now: Timestamp,
-    grant: &Grant,
-    known: &Tickets,
-    mut plan: Plan,
-) -> Plan {
-    let mut asks = Vec::new();
-    for check in grant.on_call.iter().flat_map(|on_call| &on_call.checks) {
+pub(in crate::access) fn keep(now: Timestamp, grant: &Grant, known: &Tickets, plan: Plan) -> Plan {
+    let checks = sealed(grant, known).map(|(check, said, terms)| {
         let person = Person::new(&grant.requester, check.group.as_deref());
-        let terms = known.terms(&check.check).unwrap_or(CheckTerms::UNKNOWN);
-        let (is_due, wakes) = due(now, about(known, &person, &check.check), terms);
-        plan = wakes.into_iter().flatten().fold(plan, Plan::wake_at);
-        if is_due {
-            asks.push(ask(check, person, &grant.request.uid, false));
-        }
-    }
-    plan.then(asks)
+        (ask(check, person, &grant.request.uid, false), said, terms)
+    });
+    repeat(now, checks, plan)
 }
 
 /// Returns the reason why a grant ends before its expiry: its requester is no longer on call, or no server responded
 /// for too long.
 pub(in crate::access) fn ended(now: Timestamp, grant: &Grant, known: &Tickets) -> Option<End> {
-    let on_call = grant.on_call.as_ref()?;
     let user = &grant.requester.user;
-    let said = |check: &OnCallCheck| {
-        let person = Person::new(&grant.requester, check.group.as_deref());
-        about(known, &person, &check.check)
-    };
-    let refused = on_call
-        .checks
-        .iter()
-        .find_map(|check| match &said(check)?.answer {
-            Answer::Refused(why) => Some((check, why)),
-            Answer::Accepted | Answer::Away(_) => None,
-        });
-    if let Some((check, why)) = refused {
-        let name = name(check);
-        let what =
-            format!("{user} is no longer on call by {name}, which replaced approvals: {why}");
-        return Some(End::on_call_ended(what));
-    }
-    on_call.checks.iter().find_map(|check| {
-        let said = said(check)?;
-        let Answer::Away(why) = &said.answer else {
-            return None;
-        };
-        let terms = known.terms(&check.check).unwrap_or(CheckTerms::UNKNOWN);
-        let until = gives_up(said, terms).filter(|until| has_come(now, *until))?;
-        Some(End::on_call_unanswered(format!(
-            "{} has not responded whether {user} is on call until {until}: {why}",
-            name(check)
-        )))
+    let (check, lost) = lost(now, sealed(grant, known))?;
+    let name = name(check);
+    Some(match lost {
+        Lost::Refused(why) => End::on_call_ended(format!(
+            "{user} is no longer on call by {name}, which replaced approvals: {why}"
+        )),
+        Lost::Unanswered(until, why) => End::on_call_unanswered(format!(
+            "{name} has not responded whether {user} is on call until {until}: {why}"
+        )),
     })
 }
 
-/// Returns the condition of an approval that no longer is replaced.
-pub(in crate::access) fn closed(end: &End) -> Option<Fact> {
-    let reason = match end.reason {
-        EndReason::OnCallEnded | EndReason::OnCallCheckUnavailable => end.reason.into(),
-        _ => return None,
-    };
-    let detail = end.detail().to_owned();
-    Some(Fact::fails(conditions::APPROVED, reason, detail))
+/// Returns the on-call checks that a grant seals, with their last responses and their settings.
+fn sealed<'a>(
+    grant: &'a Grant,
+    known: &'a Tickets,
+) -> impl Iterator<Item = (&'a OnCallCheck, Option<&'a Said>, CheckTerms)> + Clone {
+    let checks = grant.on_call.iter().flat_map(|on_call| &on_call.checks);
+    checks.map(|check| {
+        let person = Person::new(&grant.requester, check.group.as_deref());
+        let terms = known.terms(&check.check).unwrap_or(CheckTerms::UNKNOWN);
+        (check, about(known, &person, &check.check), terms)
+    })
 }
 
 /// Returns the subject of a check; `None` if the requester is not a member of its group.

@@ -15,7 +15,7 @@ use crate::kinds::AccessTemplate;
 use crate::validate::matching;
 
 pub use stage::{AWAY, REFUSED, UNKNOWN, WAITING};
-pub(super) use stage::{Fresh, closed, counts, due, ended, fact, gives_up, keep, settled, wait};
+pub(super) use stage::{Fresh, Lost, counts, due, ended, fact, keep, lost, repeat, settled, wait};
 
 /// The last part of the refusal of a request without a change ticket: the missing field.
 pub const TICKET_REQUIRED: &str = "; set spec.ticket";

@@ -9,7 +9,7 @@
 //! See docs/adr/0031-a-server-of-tickets-that-says-nothing.md.
 
 use jiff::{SignedDuration, Timestamp};
-use oz_api::{EndReason, Phase, conditions};
+use oz_api::{Phase, conditions};
 
 use super::super::kind::{FactsOf, Kind};
 use super::super::request::StoredRequest;
@@ -150,44 +150,56 @@ pub(in crate::access) fn fact(ticket: &Ticket) -> Fact {
 /// responded for too long.
 pub(in crate::access) fn ended(now: Timestamp, ticket: &Ticket, known: &Tickets) -> Option<End> {
     let name = &ticket.name;
-    let said = |check: &String| Some((check.clone(), known.said.get(check)?));
-    let all: Vec<(String, &Said)> = ticket.checks.iter().filter_map(said).collect();
-    let closed = all.iter().find_map(|(check, said)| match &said.answer {
-        Answer::Refused(why) => Some(format!(
+    let checks = ticket.checks.iter().map(|check| {
+        let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
+        (check, known.said.get(check), terms)
+    });
+    Some(match lost(now, checks)? {
+        (check, Lost::Refused(why)) => End::ticket_closed(format!(
             "check {check} does not accept ticket {name} any more: {why}"
         )),
-        _ => None,
-    });
-    if let Some(closed) = closed {
-        return Some(End::ticket_closed(closed));
-    }
-    all.iter().find_map(|(check, said)| {
-        let Answer::Away(why) = &said.answer else {
-            return None;
-        };
-        let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
-        let until = gives_up(said, terms).filter(|until| has_come(now, *until))?;
-        Some(End::ticket_unanswered(format!(
+        (check, Lost::Unanswered(until, why)) => End::ticket_unanswered(format!(
             "check {check} has not responded about ticket {name} until {until}: {why}"
-        )))
+        )),
+    })
+}
+
+/// The response of a check because of which a grant ends.
+pub(in crate::access) enum Lost<'a> {
+    /// The server does not accept the subject, for this reason.
+    Refused(&'a str),
+    /// The server has not responded until this instant, for this reason.
+    Unanswered(Timestamp, &'a str),
+}
+
+/// Returns the check because of which a grant ends. A refusal takes precedence over a missing response.
+pub(in crate::access) fn lost<'a, C>(
+    now: Timestamp,
+    mut checks: impl Iterator<Item = (C, Option<&'a Said>, CheckTerms)> + Clone,
+) -> Option<(C, Lost<'a>)> {
+    let refused = checks
+        .clone()
+        .find_map(|(check, said, _)| match &said?.answer {
+            Answer::Refused(why) => Some((check, Lost::Refused(why))),
+            Answer::Accepted | Answer::Away(_) => None,
+        });
+    refused.or_else(|| {
+        checks.find_map(|(check, said, terms)| {
+            let said = said?;
+            let Answer::Away(why) = &said.answer else {
+                return None;
+            };
+            let until = gives_up(said, terms).filter(|until| has_come(now, *until))?;
+            Some((check, Lost::Unanswered(until, why)))
+        })
     })
 }
 
 /// Returns the instant at which a grant ends while no server responds about its subject.
-pub(in crate::access) fn gives_up(said: &Said, terms: CheckTerms) -> Option<Timestamp> {
+fn gives_up(said: &Said, terms: CheckTerms) -> Option<Timestamp> {
     let longest = terms.interval * LONGEST_AWAY;
     let since = said.away_since?;
     (terms.failure_policy == FailurePolicy::Fail).then(|| after(since, longest))
-}
-
-/// Returns the condition of a change ticket because of which access ends.
-pub(in crate::access) fn closed(end: &End) -> Option<Fact> {
-    let reason = match end.reason {
-        EndReason::TicketClosed | EndReason::TicketCheckUnavailable => end.reason.into(),
-        _ => return None,
-    };
-    let detail = end.detail().to_owned();
-    Some(Fact::fails(conditions::TICKET_ACCEPTED, reason, detail))
 }
 
 /// Returns the plan of a request that waits for a response: its checks, and the time of the next pass.
@@ -232,36 +244,47 @@ pub(in crate::access) fn keep(
     uid: &str,
     ticket: &Ticket,
     known: &Tickets,
+    plan: Plan,
+) -> Plan {
+    let checks = ticket.checks.iter().map(|check| {
+        let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
+        (ask(check, ticket, uid, false), known.said.get(check), terms)
+    });
+    repeat(now, checks, plan)
+}
+
+/// Adds the queries of a grant that are due, and the instants of the next passes: the next query of each check, and the
+/// end of the grant if its server does not respond.
+pub(in crate::access) fn repeat<'a>(
+    now: Timestamp,
+    checks: impl Iterator<Item = (Step, Option<&'a Said>, CheckTerms)>,
     mut plan: Plan,
 ) -> Plan {
     let mut asks = Vec::new();
-    for check in &ticket.checks {
-        let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
-        let said = known.said.get(check);
-        let (is_due, wakes) = due(now, said, terms);
+    for (ask, said, terms) in checks {
+        let (is_due, next) = due(now, said, terms);
         if is_due {
-            asks.push(ask(check, ticket, uid, false));
+            asks.push(ask);
         }
-        plan = wakes.into_iter().flatten().fold(plan, Plan::wake_at);
+        plan = plan.wake_at(next);
+        if let Some(until) = said.and_then(|said| gives_up(said, terms)) {
+            plan = plan.wake_at(until);
+        }
     }
     plan.then(asks)
 }
 
-/// Checks whether the server of a check must be asked again at `now`, and returns the instants of the next passes: the
-/// next query, and the end of the grant if the server does not respond.
+/// Checks whether the server of a check must be asked again at `now`, and returns the instant of the next query.
 pub(in crate::access) fn due(
     now: Timestamp,
     said: Option<&Said>,
     terms: CheckTerms,
-) -> (bool, [Option<Timestamp>; 2]) {
+) -> (bool, Timestamp) {
     let next = said.map_or(now, |said| after(said.asked_at, terms.interval));
-    let is_due = has_come(now, next);
-    let next = match is_due {
-        true => after(now, terms.interval),
-        false => next,
-    };
-    let until = said.and_then(|said| gives_up(said, terms));
-    (is_due, [Some(next), until])
+    match has_come(now, next) {
+        true => (true, after(now, terms.interval)),
+        false => (false, next),
+    }
 }
 
 fn ask(check: &str, ticket: &Ticket, uid: &str, waits: bool) -> Step {

@@ -183,16 +183,21 @@ fn pending_request_is_recorded_once_and_again_after_change() {
     assert_eq!(world.records[2].details["notify"], "false");
 }
 
-#[test]
-fn escalation_is_recorded_once_and_names_the_further_approvers() {
-    let mut world = world();
-    let config = world.config().approval.as_mut().unwrap();
-    config.rules[0].escalation = Some(Escalation {
+/// Returns an escalation to dave after five minutes.
+fn escalation() -> Escalation {
+    Escalation {
         after: "5m".into(),
         groups: Vec::new(),
         users: vec!["dave".into()],
         notify: true,
-    });
+    }
+}
+
+#[test]
+fn escalation_is_recorded_once_and_names_the_further_approvers() {
+    let mut world = world();
+    let config = world.config().approval.as_mut().unwrap();
+    config.rules[0].escalation = Some(escalation());
     world.settle(timestamp(1));
     assert_eq!(world.plan(timestamp(2)).wake, Some(timestamp(300)));
     let last = timestamp(300) - NANOSECOND;
@@ -227,12 +232,7 @@ fn escalation_is_recorded_once_and_names_the_further_approvers() {
 fn escalation_before_the_first_pass_is_recorded_too() {
     let mut world = world();
     let config = world.config().approval.as_mut().unwrap();
-    config.rules[0].escalation = Some(Escalation {
-        after: "5m".into(),
-        groups: Vec::new(),
-        users: vec!["dave".into()],
-        notify: true,
-    });
+    config.rules[0].escalation = Some(escalation());
     // The operator was unavailable until then.
     let status = world.settle(timestamp(301));
     assert_eq!(status.approval.unwrap().escalated, ["security"]);

@@ -1,4 +1,4 @@
-//! An on-call check that accepts the requester replaces the approvals of its own source, before the grant and until the
+//! An on-call check that accepts the requester replaces the approvals that name it, before the grant and until the
 //! shift ends. Every other response replaces nothing.
 
 use std::collections::BTreeMap;

@@ -97,7 +97,7 @@ impl TicketServer {
     }
 
     /// Returns an on-call check that asks the server each second, in the form of PagerDuty's list of on-calls. The query
-    /// has the user, by whom a test distinguishes queries.
+    /// has the user, by which a test distinguishes queries.
     #[must_use]
     pub fn on_call_check(&self, failure_policy: &str) -> Value {
         let query = "schedule_ids%5B%5D=PI7DH85&include%5B%5D=users&for={user}";

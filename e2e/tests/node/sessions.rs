@@ -21,10 +21,11 @@ use crate::alone;
 use crate::exec::{exec, with_input};
 
 /// Processes that hide from a script that ends sessions, as a user may start them. All keep the session's streams
-/// except
-/// the one with a file.
-const HIDDEN: &str = "nohup sleep 7001 >/tmp/out 2>&1 & setsid sleep 7002 & \
-     env -i setsid sleep 7003 & env -u OZ_GRANT sleep 7004 & (sleep 7005 &) & sleep 7006 &";
+/// except the one with a file. Two of them leave the session before the shell goes on: the hangup of a terminal
+/// that the shell leaves would end the one with the mark, and no stream would lead to the one without it.
+const HIDDEN: &str = "nohup sleep 7001 >/tmp/out 2>&1 & setsid sleep 7002 & marked=$!; \
+     env -i setsid sleep 7003 & bare=$!; env -u OZ_GRANT sleep 7004 & (sleep 7005 &) & sleep 7006 & \
+     for p in $marked $bare; do until grep -q ^sleep /proc/$p/cmdline; do :; done; done;";
 
 /// A script that kills the process that is to end the session, which has the session's mark.
 const FIGHT: &str = "trap '' HUP TERM INT; killed=; for p in /proc/[0-9]*; do \

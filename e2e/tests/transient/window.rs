@@ -49,9 +49,11 @@ async fn a_binding_exists_only_inside_its_window_for_two_writes_at_each_end() ->
         .in_namespace(fixture.name())
         .writes()
         .filter(|entry| entry.resource != "events");
-    // Pending; the binding and Active; the binding and Expired.
+    // Pending; the binding and Active; the binding and Expired. Where the API server of a busy machine did not take a
+    // record in time, one more write says so.
     let counts = writes.counts();
-    assert_eq!(writes.len(), 5, "{counts:?}");
+    let waits = waits(&fixture).await?;
+    assert!((5..=5 + waits).contains(&writes.len()), "{counts:?}");
 
     let oz = oz().await?;
     let actions = records_of(&oz.operator.process, fixture.name(), "on-call")?;
@@ -67,6 +69,18 @@ async fn a_binding_exists_only_inside_its_window_for_two_writes_at_each_end() ->
         assert!(line.is_some(), "no lag for {reason}:\n{metrics}");
     }
     wait_for_events(&fixture, &["BindingActivated", "BindingExpired"]).await
+}
+
+/// Returns the number of times that the operator reported that the binding waits.
+async fn waits(fixture: &Fixture) -> Result<usize> {
+    let events = Api::<Event>::namespaced(fixture.admin.clone(), fixture.name());
+    let found = events.list(&ListParams::default()).await?;
+    let waits = found
+        .items
+        .iter()
+        .filter(|event| event.reason.as_deref() == Some("BindingWaiting"));
+    let counts = waits.map(|event| event.series.as_ref().map_or(1, |series| series.count));
+    Ok(usize::try_from(counts.sum::<i32>())?)
 }
 
 async fn wait_for_events(fixture: &Fixture, reasons: &[&str]) -> Result<()> {

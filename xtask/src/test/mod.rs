@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// Only this test binary, such as `access`; may be given several times.
     #[arg(long = "suite", value_name = "NAME")]
     suites: Vec<String>,
-    /// The number of suites that run at a time [default: three for each processor; one with CLUSTER].
+    /// The number of suites that run at a time [default: two for each processor; one with CLUSTER].
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<NonZero<usize>>,
     /// Print where the time goes: processor time by program, clusters, waits and the slowest tests.
@@ -68,7 +68,7 @@ impl Options {
 
     fn at_once(&self) -> usize {
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let default = if has_cluster() { 1 } else { 3 * processors };
+        let default = if has_cluster() { 1 } else { 2 * processors };
         self.jobs.map_or(default, NonZero::get)
     }
 }

@@ -315,7 +315,16 @@ async fn f17_excessive_lends_of_a_proxy_get_429_and_others_are_answered() -> Res
     .await?;
     assert_eq!(refused.code(), "TooManyRequests");
     assert!(refused.retry_after.is_some());
-    assert_eq!(broker.credential(&quiet, "KEY", HOST).await?.status, 200);
+    // The API server of a busy machine may not answer the broker in time: 503, which is no limit of the proxy.
+    let status = eventually(
+        "the quiet proxy to be answered",
+        CONDITION_TIMEOUT,
+        async || {
+            let status = broker.credential(&quiet, "KEY", HOST).await?.status;
+            Ok((status != 503).then_some(status))
+        },
+    );
+    assert_eq!(status.await?, 200);
     // The limit of the proxy is not that of the other container of its pod.
     let reporter = scene.token(AUDIENCE, Some(&pod)).await?;
     assert_eq!(broker.prompt(&reporter).await?.status, 200);

@@ -47,11 +47,11 @@ impl Broker {
             return Err(caller::run_over(caller, &run.name.name).into());
         }
         let terms = self.runs.terms(&run)?;
-        let name = run.name;
+        let name = run.into_name();
         self.policies.ready().await?;
         let held = self.polls.hold(&caller.uid, &name);
         loop {
-            let grants = self.view(&terms, held.as_ref()).await;
+            let grants = Box::pin(self.view(&terms, held.as_ref())).await;
             // The run may have ended while a Secret was read.
             self.lives(caller, &name)?;
             let is_seen = seen(query) == Some(&grants.digest);

@@ -147,7 +147,8 @@ impl Broker {
         request: Request,
         peer: Option<&Peer>,
     ) -> Result<Response<Body>, Refused> {
-        let (caller, run) = self.whose(route, request.headers(), peer).await?;
+        // On the heap: a held request keeps nothing of what has ended before, nor room for other routes.
+        let (caller, run) = Box::pin(self.whose(route, request.headers(), peer)).await?;
         if let Some(peer) = peer {
             peer.has_shown_the_key();
         }
@@ -156,23 +157,31 @@ impl Broker {
         taken
             .map_err(|wait| self.limited(&caller, "the run's pods send too many requests", wait))?;
         match route {
-            Route::Run => self.prompt(&caller, &run).await,
-            Route::Report => self.report(&caller, &run, request).await,
+            Route::Run => Box::pin(self.prompt(&caller, &run)).await,
+            Route::Report => Box::pin(self.report(&caller, &run, request)).await,
             Route::Grants => {
                 let query = request.uri().query().map(ToOwned::to_owned);
                 // A request that is held for some time keeps no headers.
                 drop(request);
                 self.grants(&caller, run, query.as_deref()).await
             }
-            Route::Credential => {
-                let body = {
-                    let _room = room(&self.limits.bodies).await?;
-                    receive(request.into_body()).await?
-                };
-                let _room = room(&self.limits.lends).await?;
-                self.credential(&caller, &run, &body).await
-            }
+            Route::Credential => Box::pin(self.credential_in(&caller, &run, request)).await,
         }
+    }
+
+    /// Lends the credential that the body of a request names.
+    async fn credential_in(
+        &self,
+        caller: &Caller,
+        run: &Run,
+        request: Request,
+    ) -> Result<Response<Body>, Refused> {
+        let body = {
+            let _room = room(&self.limits.bodies).await?;
+            receive(request.into_body()).await?
+        };
+        let _room = room(&self.limits.lends).await?;
+        self.credential(caller, run, &body).await
     }
 
     /// Returns the pod and the run of a request. Only the token decides; other content of the request does not.

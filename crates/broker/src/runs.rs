@@ -31,6 +31,13 @@ pub(crate) struct Run {
     job: ObjectMeta,
 }
 
+impl Run {
+    /// Returns the name, without what else was read of the run.
+    pub(crate) fn into_name(self) -> RunName {
+        self.name
+    }
+}
+
 /// The runs, by their pods.
 pub(crate) struct Runs {
     client: Client,

@@ -1,24 +1,31 @@
 //! Connections: accept, TLS, limits for slow and dead connections, and graceful shutdown.
 
 use std::{
-    convert::Infallible, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration,
+    convert::Infallible,
+    future::Future,
+    net::SocketAddr,
+    pin::{Pin, pin},
+    sync::Arc,
+    time::Duration,
 };
 
 use axum::{
     Router,
     http::{HeaderValue, Request, header::CONNECTION},
 };
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto::Builder,
+use hyper::{
+    body::{Body, Incoming},
+    rt::{Read, Write, bounds::Http2ServerConnExec},
+    server::conn::{http1, http2},
+    service::{HttpService, service_fn},
 };
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use oz_listen::ConnectionSlots;
 use tokio::{
     net::{TcpListener, TcpStream},
     time::{MissedTickBehavior, interval, timeout},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
@@ -80,7 +87,7 @@ enum Broken {
     #[error("the connection sent no request in time, or its slot was needed")]
     Evicted,
     #[error(transparent)]
-    Connection(ConnectionError),
+    Connection(hyper::Error),
 }
 
 impl Server {
@@ -129,29 +136,44 @@ impl Server {
         }
     }
 
+    /// Completes the TLS handshake; returns `None` when the server is to stop. The stream is in a box, since it is large
+    /// and moves through several futures, each of which would have room for it.
+    async fn handshake(
+        &self,
+        stream: Paced<TcpStream>,
+        evicted: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<Option<Box<TlsStream<Paced<TcpStream>>>>, Broken> {
+        let handshake = async {
+            // Directly after a start there is no certificate yet: a client then waits, and is not refused.
+            self.current.available().await;
+            self.tls.accept(stream).await
+        };
+        let stream = tokio::select! {
+            stream = timeout(self.limits.handshake, handshake) => stream,
+            () = self.stop.now.cancelled() => return Ok(None),
+            () = evicted => return Err(self.evicted()),
+        };
+        match stream {
+            Ok(Ok(stream)) => Ok(Some(Box::new(stream))),
+            Ok(Err(error)) => Err(Broken::Handshake(error)),
+            Err(_elapsed) => {
+                self.metrics.refused("slow_handshake");
+                Err(Broken::SlowHandshake)
+            }
+        }
+    }
+
     async fn connection(&self, stream: TcpStream, peer: Arc<Peer>) -> Result<(), Broken> {
         let unknown = self.limits.handshake + self.limits.receive;
         let mut evicted = pin!(peer.evicted(unknown));
         // Responses are one small write; waiting to fill a segment only delays them.
         let _ = stream.set_nodelay(true);
         let pace = Arc::new(Pace::default());
-        let handshake = async {
-            // Directly after a start there is no certificate yet: a client then waits, and is not refused.
-            self.current.available().await;
-            self.tls.accept(Paced::new(stream, pace.clone())).await
-        };
-        let stream = tokio::select! {
-            stream = timeout(self.limits.handshake, handshake) => stream,
-            () = self.stop.now.cancelled() => return Ok(()),
-            () = &mut evicted => return Err(self.evicted()),
-        };
-        let stream = match stream {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(Broken::Handshake(error)),
-            Err(_elapsed) => {
-                self.metrics.refused("slow_handshake");
-                return Err(Broken::SlowHandshake);
-            }
+        let paced = Paced::new(stream, pace.clone());
+        // What only the handshake needs is on the heap for as long: an open connection keeps none of it.
+        let stream = Box::pin(self.handshake(paced, evicted.as_mut())).await?;
+        let Some(stream) = stream else {
+            return Ok(());
         };
         pace.rest();
         let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2".as_slice());
@@ -177,7 +199,6 @@ impl Server {
                 }
             })
         };
-        let builder = self.builder(http2);
         let over = async {
             tokio::select! {
                 () = peer.over() => {}
@@ -197,13 +218,19 @@ impl Server {
                 }
             }
         };
+        // On the heap, so that a connection occupies no more than its own protocol requires.
         let stream = TokioIo::new(stream);
-        if self.upgrades {
-            let connection = builder.serve_connection_with_upgrades(stream, service);
-            return self.until_end(pin!(connection), over, broken).await;
+        if http2 {
+            let connection = self.http2().serve_connection(stream, service);
+            self.until_end(Box::pin(connection), over, broken).await
+        } else if self.upgrades {
+            let connection = self.http1().serve_connection(stream, service);
+            let connection = Box::pin(connection.with_upgrades());
+            self.until_end(connection, over, broken).await
+        } else {
+            let connection = self.http1().serve_connection(stream, service);
+            self.until_end(Box::pin(connection), over, broken).await
         }
-        let connection = builder.serve_connection(stream, service);
-        self.until_end(pin!(connection), over, broken).await
     }
 
     /// Waits until the server no longer accepts connections and no request has arrived for a while.
@@ -217,26 +244,22 @@ impl Server {
         Broken::Evicted
     }
 
-    fn builder(&self, http2: bool) -> Builder<TokioExecutor> {
-        let builder = Builder::new(TokioExecutor::new());
-        // The protocol was agreed on in the handshake; guessing it from the first bytes would wait for them
-        // without a limit.
-        let mut builder = if http2 {
-            builder.http2_only()
-        } else {
-            builder.http1_only()
-        };
-        let streams = u32::try_from(self.limits.concurrent_reviews).unwrap_or(u32::MAX);
-        let window = STREAM_WINDOW.saturating_mul(streams).min(LARGEST_WINDOW);
+    fn http1(&self) -> http1::Builder {
+        let mut builder = http1::Builder::new();
         builder
-            .http1()
             .timer(TokioTimer::new())
             // The timeout also counts while a connection idles; `Pace` limits requests that have begun.
             .header_read_timeout(self.limits.idle)
             .max_headers(64)
             .max_buf_size(self.limits.head.max(8 << 10));
         builder
-            .http2()
+    }
+
+    fn http2(&self) -> http2::Builder<TokioExecutor> {
+        let streams = u32::try_from(self.limits.concurrent_reviews).unwrap_or(u32::MAX);
+        let window = STREAM_WINDOW.saturating_mul(streams).min(LARGEST_WINDOW);
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
             .timer(TokioTimer::new())
             // The missing response to a ping reveals a peer that disconnected silently.
             .keep_alive_interval(self.limits.idle / 5)
@@ -251,7 +274,7 @@ impl Server {
     /// Drives a connection until it ends, gracefully when it is `over`, or at once when it is `broken`.
     async fn until_end<C: Graceful>(
         &self,
-        mut connection: std::pin::Pin<&mut C>,
+        mut connection: Pin<Box<C>>,
         over: impl Future<Output = ()>,
         broken: impl Future<Output = Broken>,
     ) -> Result<(), Broken> {
@@ -291,44 +314,46 @@ async fn until(limit: Duration, done: impl Fn() -> bool) {
     }
 }
 
-type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
-
-/// A connection that can end gracefully: hyper-util's connection type has half a dozen parameters, and the
-/// server requires only this function of it.
-trait Graceful: Future<Output = Result<(), ConnectionError>> {
-    fn end_gracefully(self: std::pin::Pin<&mut Self>);
+/// A connection that can end gracefully, over any protocol.
+trait Graceful: Future<Output = Result<(), hyper::Error>> {
+    fn end_gracefully(self: Pin<&mut Self>);
 }
 
-impl<I, S, E, B> Graceful for hyper_util::server::conn::auto::Connection<'_, I, S, E>
+impl<I, S, B> Graceful for http1::Connection<I, S>
 where
-    Self: Future<Output = Result<(), ConnectionError>>,
-    S: hyper::service::Service<
-            axum::http::Request<hyper::body::Incoming>,
-            Response = axum::http::Response<B>,
-            Error: Into<ConnectionError>,
-        >,
-    B: hyper::body::Body<Error: Into<ConnectionError>> + 'static,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + 'static,
-    E: hyper_util::server::conn::auto::HttpServerConnExec<S::Future, B>,
+    Self: Future<Output = Result<(), hyper::Error>>,
+    S: HttpService<Incoming, ResBody = B, Error: Into<ServiceError>>,
+    B: Body<Error: Into<ServiceError>> + 'static,
+    I: Read + Write + Unpin,
 {
-    fn end_gracefully(self: std::pin::Pin<&mut Self>) {
+    fn end_gracefully(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
 }
 
-impl<I, S, E, B> Graceful for hyper_util::server::conn::auto::UpgradeableConnection<'_, I, S, E>
+impl<I, S, B> Graceful for http1::UpgradeableConnection<I, S>
 where
-    Self: Future<Output = Result<(), ConnectionError>>,
-    S: hyper::service::Service<
-            axum::http::Request<hyper::body::Incoming>,
-            Response = axum::http::Response<B>,
-            Error: Into<ConnectionError>,
-        >,
-    B: hyper::body::Body<Error: Into<ConnectionError>> + 'static,
-    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-    E: hyper_util::server::conn::auto::HttpServerConnExec<S::Future, B>,
+    Self: Future<Output = Result<(), hyper::Error>>,
+    S: HttpService<Incoming, ResBody = B, Error: Into<ServiceError>>,
+    B: Body<Error: Into<ServiceError>> + 'static,
+    I: Read + Write + Unpin,
 {
-    fn end_gracefully(self: std::pin::Pin<&mut Self>) {
+    fn end_gracefully(self: Pin<&mut Self>) {
         self.graceful_shutdown();
     }
 }
+
+impl<I, S, E, B> Graceful for http2::Connection<I, S, E>
+where
+    Self: Future<Output = Result<(), hyper::Error>>,
+    S: HttpService<Incoming, ResBody = B, Error: Into<ServiceError>>,
+    B: Body<Error: Into<ServiceError>> + 'static,
+    I: Read + Write + Unpin,
+    E: Http2ServerConnExec<S::Future, B>,
+{
+    fn end_gracefully(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+type ServiceError = Box<dyn std::error::Error + Send + Sync>;

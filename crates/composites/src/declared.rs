@@ -16,11 +16,11 @@ use oz_api::rego::{DEFAULT_DELETIONS, Language};
 use oz_core::lifecycle::drift;
 use oz_core::transient::has_privileged;
 use oz_core::validate::Violation;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::account::Account;
 use super::kind::is_kind;
-pub use super::kind::{KindName, Placed};
+pub use super::kind::{Family, KindName, Placed};
 use super::related::Rule;
 use super::window::Window;
 
@@ -506,24 +506,4 @@ pub fn address(webhook: &Webhook) -> Option<String> {
     let path = webhook.path.as_deref();
     url.extend(path.map(|path| path.strip_prefix('/').unwrap_or(path)));
     Some(url)
-}
-
-/// The kinds of a composite as the API server describes them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Family {
-    /// The kind of parent.
-    pub parent: Placed,
-    /// The kinds of children, in the order in which they are declared.
-    pub children: Vec<(Placed, Method)>,
-}
-
-impl Family {
-    /// Returns the kind of child with this API version and kind, and its update method.
-    #[must_use]
-    pub fn child(&self, api_version: &str, kind: &str) -> Option<&(Placed, Method)> {
-        let mut children = self.children.iter();
-        children.find(|(placed, _)| {
-            placed.resource.api_version == api_version && placed.resource.kind == kind
-        })
-    }
 }

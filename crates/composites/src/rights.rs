@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::SignedDuration;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::core::{ApiResource, DynamicObject};
@@ -19,9 +20,12 @@ use serde_json::{Value, json};
 
 use super::answer::HandedError;
 use super::kind::group;
+use super::owner::Owner;
 
 /// The maximum number of authors of one parent.
 pub const MOST_AUTHORS: usize = 8;
+/// Interval between two checks of rights that an author lacked.
+pub(super) const CHECK_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
 /// A check that is required before a child that grants rights is written, or before a child is adopted or deleted.
 #[derive(Clone, Debug, PartialEq)]
@@ -207,7 +211,7 @@ pub fn stamped_kind(parent: &DynamicObject) -> String {
 }
 
 /// Returns the name of a kind with its group, which differs from the names of oz's own kinds.
-pub(super) fn title(kind: &str, group: &str) -> String {
+fn title(kind: &str, group: &str) -> String {
     format!("{kind}.{group}")
 }
 
@@ -240,15 +244,16 @@ pub fn digest(parent: &DynamicObject) -> String {
 /// # Errors
 /// If the authors are not proven. The error states the reason.
 pub fn authors(keys: &Keys, parent: &DynamicObject) -> Result<Vec<Requester>, StampError> {
-    authors_of(keys, &stamped_kind(parent), parent)
+    let kind = stamped_kind(parent);
+    stamp::authors(keys, &kind, &parent.metadata, &digest(parent))
 }
 
-pub(super) fn authors_of(
-    keys: &Keys,
-    kind: &str,
-    parent: &DynamicObject,
-) -> Result<Vec<Requester>, StampError> {
-    stamp::authors(keys, kind, &parent.metadata, &digest(parent))
+/// Returns the authors of an owner, if they are proven.
+pub(super) fn authors_of(owner: &Owner<'_>) -> Result<Vec<Requester>, StampError> {
+    let kind = &owner.rules.family.parent.resource;
+    let kind = title(&kind.kind, &kind.group);
+    let object = owner.object;
+    stamp::authors(owner.rules.keys, &kind, &object.metadata, &digest(object))
 }
 
 /// Returns the permissions that the authors need to write a child over `live`; none if neither object grants rights.
@@ -329,12 +334,10 @@ pub(super) fn taken(live: &Live, authors: &[Requester]) -> Option<Want> {
     })
 }
 
-/// The inputs for the decision which rights the children of a parent may grant.
+/// The inputs for the decision which rights the children of an owner may grant.
 pub(super) struct Judge<'a> {
+    pub(super) owner: &'a Owner<'a>,
     pub(super) policy: &'a Policy,
-    pub(super) keys: &'a Keys,
-    /// The kind of parent.
-    pub(super) kind: &'a ApiResource,
     /// The existing children.
     pub(super) have: &'a BTreeMap<Key, &'a Live>,
 }
@@ -343,15 +346,13 @@ impl Judge<'_> {
     /// Decides which of these children are not written or deleted because of the rights that they grant.
     pub(super) fn judge<'s>(
         &self,
-        parent: &DynamicObject,
         steps: impl Iterator<Item = &'s Step>,
         found: &[(Want, Found)],
     ) -> Judged {
         let mut refused = BTreeSet::new();
         let mut failure = None;
         let mut asks = Vec::new();
-        let kind = title(&self.kind.kind, &self.kind.group);
-        let authors = authors_of(self.keys, &kind, parent);
+        let authors = authors_of(self.owner);
         for step in steps {
             let Some((key, wants)) = self.wants(step, authors.as_deref().unwrap_or_default())
             else {

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+pub use super::mode::Mode;
 pub use super::needs::{binds, has_ends, needs, needs_of_rules};
 pub use oz_api::names::COMPOSITE_FINALIZER as FINALIZER;
 
@@ -47,29 +48,6 @@ const COUNTING: SignedDuration = SignedDuration::from_secs(2);
 const PERMISSION_MISSING: &str = "PermissionMissing";
 /// Reason of a composite with a kind that the API server does not serve.
 pub const KIND_MISSING: &str = "KindMissing";
-
-/// The mode in which a composite runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mode {
-    /// Functions are called.
-    Run,
-    /// Functions are called, and no child is deleted because of their responses.
-    Guard,
-    /// Functions are called, and nothing is written. Children expire at their expiry.
-    DryRun,
-    /// Children expire at their expiry; nothing else is done.
-    Ends,
-    /// Children with an expiry are deleted now, and parents are released.
-    Leave,
-}
-
-impl Mode {
-    /// Checks whether functions are called.
-    #[must_use]
-    pub fn asks(self) -> bool {
-        matches!(self, Self::Run | Self::Guard | Self::DryRun)
-    }
-}
 
 /// Condition: the declaration is valid.
 pub const ACCEPTED: &str = "Accepted";

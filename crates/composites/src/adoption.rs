@@ -3,12 +3,11 @@
 //! author could delete every object that the account may delete.
 
 use kube::core::{ApiResource, DynamicObject};
-use oz_api::{RBAC_GROUP, Requester, Uid, labels};
+use oz_api::{RBAC_GROUP, Uid, labels};
 use oz_core::controller::Live;
 use oz_core::kinds::requested;
 
-use super::claim::Owner;
-use super::declared::Declared;
+use super::owner::{Owner, Selection};
 use super::rights::{self, Found, Want};
 
 /// Annotation on an object: UID of the parent that may adopt it. A user who may write it on the object may delete the
@@ -22,22 +21,23 @@ const MOST_ASKED: usize = 32;
 /// Kinds of which no object is adopted, with any configuration: the access of others depends on them.
 const NEVER: [(&str, &str); 2] = [("", "secrets"), ("networking.k8s.io", "networkpolicies")];
 
-/// Returns the candidates that a parent adopts, or the checks that are required first.
+/// Returns the candidates that an owner adopts, or the checks that are required first.
 pub(super) fn adopted(
-    declared: &Declared,
-    parent: &Owner<'_>,
-    authors: Option<&[Requester]>,
+    owner: &Owner<'_>,
     found: &[(Want, Found)],
     adoptable: Vec<Live>,
 ) -> Result<Vec<Live>, Vec<Want>> {
+    let adopts_all = owner.rules.selection == Selection::Stated { adopts_all: true };
+    // Unproven authors have no permissions.
+    let authors = rights::authors_of(owner).ok();
     let mut adopted = Vec::new();
     let mut asked = Vec::new();
     let requested = requested();
     let candidates = adoptable.into_iter();
     for live in candidates.filter(|live| !is_never(live, &requested)) {
-        if declared.adopts_as_original || is_given_to(parent.uid, &live) {
+        if adopts_all || is_given_to(owner.uid, &live) {
             adopted.push(live);
-        } else if let Some(authors) = authors
+        } else if let Some(authors) = &authors
             && asked.len() < MOST_ASKED
         {
             let want = rights::adoption(authors, &live);

@@ -11,8 +11,7 @@ use oz_core::controller::{Child, Key};
 use serde_json::Value;
 
 use super::answer::{AnswerError, ChildError};
-use super::claim::{Owner, controller_reference};
-use super::declared::{Declared, Family};
+use super::owner::{Owner, Selection};
 use super::value::kind_of;
 
 /// Annotation on a child: digest of the child as the function returned it. It distinguishes a change by the function
@@ -31,22 +30,20 @@ const SYSTEM_FIELDS: [&str; 9] = [
     "generateName",
 ];
 
-/// Returns the desired children of a parent.
+/// Returns the desired children of an owner.
 ///
 /// # Errors
 /// The defect of the first invalid child. Nothing is changed then: half of a response may be worse than none.
 pub(super) fn desired(
-    declared: &Declared,
-    family: &Family,
-    parent: &Owner<'_>,
+    owner: &Owner<'_>,
     selector: &Selector,
     named: &[Value],
 ) -> Result<Vec<Child>, AnswerError> {
     let mut children = Vec::with_capacity(named.len());
     let mut keys: BTreeSet<Key> = BTreeSet::new();
     for (index, value) in named.iter().enumerate() {
-        let child = one(declared, family, parent, selector, value)
-            .map_err(|error| AnswerError::Child { index, error })?;
+        let child = one(owner, selector, value);
+        let child = child.map_err(|error| AnswerError::Child { index, error })?;
         if !keys.insert(child.key()) {
             let key = child.key();
             return Err(AnswerError::Twice { index, key });
@@ -56,13 +53,7 @@ pub(super) fn desired(
     Ok(children)
 }
 
-fn one(
-    declared: &Declared,
-    family: &Family,
-    parent: &Owner<'_>,
-    selector: &Selector,
-    value: &Value,
-) -> Result<Child, ChildError> {
+fn one(owner: &Owner<'_>, selector: &Selector, value: &Value) -> Result<Child, ChildError> {
     let Some(fields) = value.as_object() else {
         return Err(ChildError::NotAnObject {
             kind: kind_of(value),
@@ -70,7 +61,7 @@ fn one(
     };
     let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
-    let Some((placed, _)) = family.child(api_version, kind) else {
+    let Some((placed, _)) = owner.rules.family.child(api_version, kind) else {
         return Err(ChildError::Undeclared {
             kind: kind.to_owned(),
             api_version: api_version.to_owned(),
@@ -93,7 +84,7 @@ fn one(
         kind: kind.to_owned(),
     })?;
     let title = format!("{kind} {name}");
-    match (&metadata.namespace, &parent.object.metadata.namespace) {
+    match (&metadata.namespace, &owner.object.metadata.namespace) {
         (_, Some(_)) if placed.cluster_scoped => {
             return Err(ChildError::ClusterScoped { title });
         }
@@ -115,8 +106,8 @@ fn one(
         return Err(ChildError::Reserved { title, label });
     }
     let labels = metadata.labels.get_or_insert_default();
-    if declared.generate_selector {
-        labels.insert(labels::CONTROLLER_UID.to_owned(), parent.uid.to_string());
+    if owner.rules.selection == Selection::Generated {
+        labels.insert(labels::CONTROLLER_UID.to_owned(), owner.uid.to_string());
     }
     if !selector.matches(labels) {
         return Err(ChildError::Unselected {
@@ -124,12 +115,12 @@ fn one(
             selector: selector.to_string(),
         });
     }
-    let owners = metadata.owner_references.get_or_insert_default();
-    owners.retain(|owner| parent.uid != *owner.uid);
-    if owners.iter().any(|owner| owner.controller == Some(true)) {
+    let references = metadata.owner_references.get_or_insert_default();
+    references.retain(|reference| owner.uid != *reference.uid);
+    if references.iter().any(|it| it.controller == Some(true)) {
         return Err(ChildError::OtherController { title });
     }
-    owners.push(controller_reference(family, parent));
+    references.push(owner.reference());
     let mut object = DynamicObject::new(&name, &placed.resource);
     let data = Value::Object(fields);
     let digest = encode::digest(&(&metadata, &data));

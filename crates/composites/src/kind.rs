@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use kube::Resource;
 use kube::core::ApiResource;
-use oz_api::composite::ParentResource;
+use oz_api::composite::{Method, ParentResource};
 use serde::{Deserialize, Serialize};
 
 /// A kind in its declared form.
@@ -110,5 +110,25 @@ impl Placed {
             cluster_scoped: !found.namespaced,
         };
         Some((placed, has_status))
+    }
+}
+
+/// The kinds of a composite as the API server describes them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Family {
+    /// The kind of parent.
+    pub parent: Placed,
+    /// The kinds of children, in the order in which they are declared.
+    pub children: Vec<(Placed, Method)>,
+}
+
+impl Family {
+    /// Returns the kind of child with this API version and kind, and its update method.
+    #[must_use]
+    pub fn child(&self, api_version: &str, kind: &str) -> Option<&(Placed, Method)> {
+        let mut children = self.children.iter();
+        children.find(|(placed, _)| {
+            placed.resource.api_version == api_version && placed.resource.kind == kind
+        })
     }
 }

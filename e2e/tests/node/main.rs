@@ -19,6 +19,7 @@ mod ozctl;
 mod pod;
 mod script;
 mod sessions;
+mod stranger;
 mod streams;
 
 use anyhow::Result;

@@ -24,6 +24,7 @@ mod options;
 mod policies;
 pub mod programs;
 pub mod proxies;
+pub mod receiver;
 mod records;
 mod replicas;
 mod rollouts;

@@ -17,6 +17,7 @@ mod interception;
 mod late;
 mod ozctl;
 mod pod;
+mod proxied;
 mod script;
 mod sessions;
 mod stranger;

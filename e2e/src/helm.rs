@@ -1,4 +1,4 @@
-//! Helm for the chart of this repository on a cluster, and the image that its pods run.
+//! Helm for the chart of this repository on a cluster, the image that its pods run, and the files of a release.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -57,20 +57,36 @@ pub fn released_harness_image_archive() -> Result<PathBuf> {
     archive("OZ_HARNESS_IMAGE", &["--harness"])
 }
 
+/// Returns the directory with the files of a release of this version, made of the current content of the repository.
+/// The programs are those of [`image_archive`]; the chart and `install.yaml` refer to images in `repository`.
+///
+/// # Errors
+/// When a file cannot be made.
+pub fn rehearsed_release(repository: &str) -> Result<PathBuf> {
+    let registry = format!("--registry={repository}");
+    let release = ["release", env!("CARGO_PKG_VERSION"), QUICK, &registry];
+    made(&release, "files ")
+}
+
 fn archive(variable: &str, flags: &[&str]) -> Result<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }
+    made(&[&["image"], flags].concat(), "archive ")
+}
+
+/// Runs a task of the workspace, and returns the path that its output contains after `key`.
+fn made(task: &[&str], key: &str) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .current_dir(repository())
-        .args(["xtask", "image"])
-        .args(flags)
+        .arg("xtask")
+        .args(task)
         .stdin(Stdio::null());
     let said = run(cargo)?;
     let path = said
         .lines()
-        .find_map(|line| line.strip_prefix("archive "))
-        .with_context(|| format!("there is no archive: {said}"))?;
+        .find_map(|line| line.strip_prefix(key))
+        .with_context(|| format!("the output of {task:?} has no line {key:?}: {said}"))?;
     Ok(repository().join(path.trim()))
 }

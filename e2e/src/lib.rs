@@ -24,6 +24,7 @@ mod options;
 mod policies;
 pub mod programs;
 pub mod proxies;
+pub mod receiver;
 mod records;
 mod replicas;
 mod rollouts;
@@ -55,7 +56,10 @@ pub use harness::{
     agent_running, allow_dns, announce_broker, by_hand_overlay, install_harness, local_volume,
     node_by_hand, volume,
 };
-pub use helm::{chart, harness_image_archive, helm, image_archive, released_harness_image_archive};
+pub use helm::{
+    chart, harness_image_archive, helm, image_archive, rehearsed_release,
+    released_harness_image_archive,
+};
 pub use leftovers::left;
 pub use locks::{binding, forbidden, forged_record, role, stamped};
 pub use manifests::apply;

@@ -261,6 +261,15 @@ impl Cluster {
             .with_context(|| format!("failed to import the image in {}", archive.display()))
     }
 
+    /// Lets the cluster's real node pull images from the registry HOST:PORT, which has no TLS.
+    ///
+    /// # Errors
+    ///
+    /// Fails when the node is not one of the testkit's, or its settings cannot be written.
+    pub fn use_plain_registry(&self, registry: &str) -> Result<()> {
+        crate::node::use_plain_registry(&self.directory, registry)
+    }
+
     /// Calls `action` in a thread in the network of the cluster's real node. A socket that it makes belongs to the
     /// node, and stays there: pods reach it at an address of the node.
     ///

@@ -7,6 +7,7 @@ use crate::compile::Module;
 pub const KUBERNETES_VERSION: &str = "1.35.4";
 const KWOK_VERSION: &str = "0.8.0";
 const HELM_VERSION: &str = "3.22.0";
+const CRANE_VERSION: &str = "0.22.1";
 const KUBECONFORM_VERSION: &str = "0.8.0";
 const OPA_VERSION: &str = "1.22.4";
 const AGE_VERSION: &str = "1.3.2";
@@ -98,6 +99,17 @@ pub(crate) static HELM: Module = Module {
     ],
 };
 
+pub(crate) static CRANE: Module = Module {
+    name: "crane",
+    version: CRANE_VERSION,
+    packages: 270,
+    takes: "half a minute",
+    go_mod: include_str!("../../../hack/tools/crane/go.mod"),
+    go_sum: include_str!("../../../hack/tools/crane/go.sum"),
+    source: None,
+    variables: &[],
+};
+
 pub(crate) static KUBECONFORM: Module = Module {
     name: "kubeconform",
     version: KUBECONFORM_VERSION,
@@ -156,12 +168,13 @@ pub(crate) static CLIENT_GO: Module = program!("client-go", 600, "about a minute
 pub(crate) static RUN_CLIENT: Module = program!("run-client", 130, "half a minute");
 
 /// All modules, in the order in which they are compiled.
-pub(crate) const MODULES: [&Module; 13] = [
+pub(crate) const MODULES: [&Module; 14] = [
     &KUBERNETES,
     &KUBERNETES_1_30,
     &KUBERNETES_1_37,
     &KWOK,
     &HELM,
+    &CRANE,
     &KUBECONFORM,
     &OPA,
     &KUBECTL_1_30,
@@ -187,6 +200,8 @@ mod tests {
         };
         assert!(pinned(&KWOK, "sigs.k8s.io/kwok", KWOK_VERSION));
         assert!(pinned(&HELM, "helm.sh/helm/v3", HELM_VERSION));
+        let path = "github.com/google/go-containerregistry";
+        assert!(pinned(&CRANE, path, CRANE_VERSION));
         let path = "github.com/yannh/kubeconform";
         assert!(pinned(&KUBECONFORM, path, KUBECONFORM_VERSION));
         let path = "github.com/open-policy-agent/opa";

@@ -26,6 +26,8 @@ pub enum Tool {
     KubeProxy,
     /// helm, which installs the chart.
     Helm,
+    /// crane, which pushes images, and serves a registry to tests.
+    Crane,
     /// kubeconform, which compares manifests with schemas.
     Kubeconform,
     /// OPA, the reference for policies in process.
@@ -80,6 +82,7 @@ impl Tool {
             Self::Kubelet => "kubelet",
             Self::KubeProxy => "kube-proxy",
             Self::Helm => "helm",
+            Self::Crane => "crane",
             Self::Kubeconform => "kubeconform",
             Self::Opa => "opa",
             Self::Age => "age",
@@ -95,6 +98,7 @@ impl Tool {
             Self::Etcd => "go.etcd.io/etcd/server/v3".into(),
             Self::Kwok => "sigs.k8s.io/kwok/cmd/kwok".into(),
             Self::Helm => "helm.sh/helm/v3/cmd/helm".into(),
+            Self::Crane => "github.com/google/go-containerregistry/cmd/crane".into(),
             Self::Kubeconform => "github.com/yannh/kubeconform/cmd/kubeconform".into(),
             Self::Opa => "github.com/open-policy-agent/opa".into(),
             Self::Kubectl130 | Self::Kubectl132 => "k8s.io/kubernetes/cmd/kubectl".into(),

@@ -13,7 +13,7 @@ use crate::download::{self, Downloads};
 use crate::files::{cache_directory, write_private};
 use crate::kubernetes::{self, Kubernetes};
 use crate::modules::{
-    AGE, CLIENT_GO, HELM, KUBECONFORM, KUBECTL_1_30, KUBECTL_1_32, KUBERNETES_VERSION, KWOK,
+    AGE, CLIENT_GO, CRANE, HELM, KUBECONFORM, KUBECTL_1_30, KUBECTL_1_32, KUBERNETES_VERSION, KWOK,
     MODULES, OPA, RUN_CLIENT, WSSTREAM,
 };
 use crate::tool::Tool;
@@ -25,6 +25,7 @@ impl Tool {
         match self {
             Self::Kwok => &KWOK,
             Self::Helm => &HELM,
+            Self::Crane => &CRANE,
             Self::Kubeconform => &KUBECONFORM,
             Self::Opa => &OPA,
             Self::Kubectl130 => &KUBECTL_1_30,

@@ -15,7 +15,6 @@ mod on_call;
 mod ozctl;
 mod policies;
 mod runs;
-mod server;
 mod sinks;
 mod support;
 mod tampering;

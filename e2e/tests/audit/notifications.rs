@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use kube::api::DeleteParams;
 use oz_api::{ExecAccessRequest, Phase, RequestStatus};
+use oz_e2e::receiver::{Answers, Received, Server};
 use oz_e2e::{
     Options, Person, Scene, System, TEMPLATE, answer_to, approval_rule, approved_template,
     exec_request,
@@ -16,7 +17,6 @@ use oz_trail::notify::signature::SigningKey;
 use serde_json::{Value, json};
 
 use crate::alone;
-use crate::server::{Answers, Received, Server};
 use crate::support::clean;
 
 const BOB: Person = Person::new("bob", &["approvers"]);

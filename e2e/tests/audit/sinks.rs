@@ -8,6 +8,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use oz_api::Phase;
+use oz_e2e::receiver::{Answers, Received, Server};
 use oz_e2e::{
     Auditor, LEASE_AND_TURNS, NAMESPACE, Operator, Options, Scene, System, TEMPLATE, exec_request,
     install, refused,
@@ -18,7 +19,6 @@ use oz_trail::verify::{Evidence, Terms, verify};
 use serde_json::{Value, json};
 
 use crate::alone;
-use crate::server::{Answers, Received, Server};
 use crate::support::{clean, settled};
 
 async fn bound(scene: &Scene, prefix: &str) -> Result<bool> {

@@ -53,9 +53,8 @@ printf '%s\n' '{"type":"user","message":{"content":[{"type":"tool_result","tool_
 printf '%s\n' '{"type":"result","subtype":"success","is_error":false,"num_turns":2,"result":"all done"}'
 "#;
 
-/// Provides the programs of the pods, and the volumes that they write to.
+/// Provides the programs of the pods, except oz's own, and the volumes that they write to.
 async fn provide(cluster: &Cluster, scene: &Scene) -> Result<()> {
-    cluster.import_image_archive(&harness_image_archive()?)?;
     for (name, program, text) in [
         ("paddock-echo", "paddock-echo", ECHO),
         ("paddock-runtime-echo", "init", RUNTIME),
@@ -72,7 +71,8 @@ async fn provide(cluster: &Cluster, scene: &Scene) -> Result<()> {
         cluster.import_image(image)?;
     }
     for number in 0..5 {
-        local_volume(cluster, &scene.admin, &format!("harness-{number}")).await?;
+        let name = format!("{}-{number}", scene.name());
+        local_volume(cluster, &scene.admin, &name).await?;
     }
     Ok(())
 }
@@ -167,14 +167,20 @@ async fn state(scene: &Scene) -> Result<String> {
     Ok(Value::from_iter(runs.chain(pods)).to_string())
 }
 
-/// Runs the chapter.
-pub(crate) async fn runs(cluster: &'static Cluster) -> Result<()> {
+/// Has runs with a foreign runtime and with ours, and returns their scene. The node has or pulls oz's image for runs.
+pub(crate) async fn first_runs(cluster: &'static Cluster) -> Result<Scene> {
     let scene = Scene::empty(cluster, "harness").await?;
     provide(cluster, &scene).await?;
     set(cluster, &scene).await?;
-
     hello(cluster, &scene).await?;
     claude(&scene).await?;
+    Ok(scene)
+}
+
+/// Runs the chapter.
+pub(crate) async fn runs(cluster: &'static Cluster) -> Result<()> {
+    cluster.import_image_archive(&harness_image_archive()?)?;
+    let scene = first_runs(cluster).await?;
     interception::lent(cluster, &scene).await?;
     cancelled(cluster, &scene).await?;
     unanswered(cluster, &scene).await?;
@@ -359,7 +365,7 @@ async fn unanswered(cluster: &Cluster, scene: &Scene) -> Result<()> {
 }
 
 /// Checks that only claims of the ended runs remain.
-async fn nothing_is_left(scene: &Scene) -> Result<()> {
+pub(crate) async fn nothing_is_left(scene: &Scene) -> Result<()> {
     eventually(
         "pods and policies to be gone",
         CONDITION_TIMEOUT,

@@ -17,8 +17,10 @@ mod interception;
 mod late;
 mod ozctl;
 mod pod;
+mod proxied;
 mod script;
 mod sessions;
+mod stranger;
 mod streams;
 
 use anyhow::Result;

@@ -9,7 +9,7 @@ use oz_testkit::{Tool, Tools};
 
 use super::artifacts;
 use crate::image::{HARNESS, OZ};
-use crate::tarball::{self, Member};
+use crate::tarball::{self, Member, Members};
 
 /// The namespace of the rendered objects.
 const NAMESPACE: &str = "oz-system";
@@ -74,37 +74,76 @@ fn run(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).context("the output of helm is not UTF-8")
 }
 
-/// Packs an archive of helm with fixed times: helm writes the current time. Its images come from `registry` by
-/// default, if there is one.
+/// Packs an archive of helm with fixed times: helm writes the current time. Its images come from `registry`, if there is
+/// one.
 fn pack_again(packed: &[u8], registry: Option<&str>) -> Result<Vec<u8>> {
     let mut members = tarball::unpack_compressed(packed)?;
     if let Some(registry) = registry {
-        let values = members.get_mut("oz/values.yaml");
-        let values = values.context("the chart has no values.yaml")?;
-        let text = values.content().context("values.yaml is no file")?;
-        let text = std::str::from_utf8(text).context("values.yaml is not UTF-8")?;
-        *values = Member::File(with_registry(text, registry)?.into_bytes());
+        for place in &PLACES {
+            place.replace(&mut members, registry)?;
+        }
     }
     tarball::pack_compressed(&members)
 }
 
-/// Replaces the registry of the images in the default values.
-///
-/// # Errors
-/// When an image has another default than `localhost/NAME`.
-fn with_registry(values: &str, registry: &str) -> Result<String> {
-    let registry = registry.trim_end_matches('/');
-    let mut text = values.to_owned();
-    for contents in [&OZ, &HARNESS] {
-        let name = contents.name;
-        let line = |registry: &str| format!(" repository: {registry}/{name}\n");
-        ensure!(
-            text.matches(&line(LOCAL)).count() == 1,
-            "values.yaml has not exactly one line `repository: {LOCAL}/{name}`"
-        );
-        text = text.replace(&line(LOCAL), &line(registry));
+/// A place of the names of images in the chart: the file, and the text around a name.
+struct Place {
+    file: &'static str,
+    before: &'static str,
+    after: &'static str,
+}
+
+/// The default values, and the annotation for Artifact Hub.
+const PLACES: [Place; 2] = [
+    Place {
+        file: "values.yaml",
+        before: " repository: ",
+        after: "\n",
+    },
+    Place {
+        file: "Chart.yaml",
+        before: " image: ",
+        after: ":",
+    },
+];
+
+impl Place {
+    /// Replaces the registry of the images in a chart.
+    fn replace(&self, members: &mut Members, registry: &str) -> Result<()> {
+        let file = self.file;
+        let member = members.get_mut(&format!("oz/{file}"));
+        let member = member.with_context(|| format!("the chart has no {file}"))?;
+        let text = member.content();
+        let text = text.with_context(|| format!("{file} is no file"))?;
+        let text = std::str::from_utf8(text).with_context(|| format!("{file} is not UTF-8"))?;
+        *member = Member::File(self.with_registry(text, registry)?.into_bytes());
+        Ok(())
     }
-    Ok(text)
+
+    /// Replaces the registry of the images in the text of the file.
+    ///
+    /// # Errors
+    /// When an image has another name than `localhost/NAME`.
+    fn with_registry(&self, text: &str, registry: &str) -> Result<String> {
+        let Self {
+            file,
+            before,
+            after,
+        } = self;
+        let registry = registry.trim_end_matches('/');
+        let mut text = text.to_owned();
+        for contents in [&OZ, &HARNESS] {
+            let name = contents.name;
+            let named = |registry: &str| format!("{before}{registry}/{name}{after}");
+            ensure!(
+                text.matches(&named(LOCAL)).count() == 1,
+                "{file} has not exactly one `{}{LOCAL}/{name}`",
+                before.trim_start()
+            );
+            text = text.replace(&named(LOCAL), &named(registry));
+        }
+        Ok(text)
+    }
 }
 
 /// Returns the objects with their namespace, which Helm would create.
@@ -140,34 +179,47 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::tarball::Members;
 
     #[test]
     fn packed_chart_has_the_images_of_the_registry() {
-        let path = oz_testkit::repository().join("charts/oz/values.yaml");
-        let values = fs::read(path).unwrap();
-        let members = Members::from([("oz/values.yaml".to_owned(), Member::File(values.clone()))]);
+        let directory = oz_testkit::repository().join("charts/oz");
+        let members: Members = PLACES
+            .iter()
+            .map(|place| {
+                let content = fs::read(directory.join(place.file)).unwrap();
+                (format!("oz/{}", place.file), Member::File(content))
+            })
+            .collect();
         let packed = tarball::pack_compressed(&members).unwrap();
-        let values_of = |registry| {
+        let packed_again = |registry| {
             let again = pack_again(&packed, registry).unwrap();
-            let members = tarball::unpack_compressed(&again).unwrap();
-            members["oz/values.yaml"].content().unwrap().to_vec()
+            tarball::unpack_compressed(&again).unwrap()
         };
-        assert_eq!(values_of(None), values);
-        let replaced = values_of(Some("registry.example.test/a/"));
-        let replaced: Value = serde_saphyr::from_slice(&replaced).unwrap();
-        assert_eq!(
-            replaced["image"]["repository"],
-            "registry.example.test/a/oz"
-        );
-        let harness = &replaced["harness"]["image"]["repository"];
+        assert_eq!(packed_again(None), members);
+        let replaced = packed_again(Some("registry.example.test/a/"));
+        let yaml = |file: &str| -> Value {
+            let content = replaced[&format!("oz/{file}")].content().unwrap();
+            serde_saphyr::from_slice(content).unwrap()
+        };
+        let values = yaml("values.yaml");
+        assert_eq!(values["image"]["repository"], "registry.example.test/a/oz");
+        let harness = &values["harness"]["image"]["repository"];
         assert_eq!(*harness, "registry.example.test/a/oz-harness");
+        let chart = yaml("Chart.yaml");
+        let images = chart["annotations"]["artifacthub.io/images"].as_str();
+        let images = images.unwrap();
+        for name in ["oz", "oz-harness"] {
+            let image = format!("image: registry.example.test/a/{name}:");
+            assert!(images.contains(&image), "{image}: {images}");
+        }
+        assert!(!images.contains(LOCAL), "{images}");
     }
 
     #[test]
     fn values_with_another_default_are_refused() {
         let values = "image:\n  repository: other/oz\n";
-        let error = with_registry(values, "a.test").unwrap_err().to_string();
+        let error = PLACES[0].with_registry(values, "a.test").unwrap_err();
+        let error = error.to_string();
         assert!(error.contains("`repository: localhost/oz`"), "{error}");
     }
 

@@ -58,6 +58,16 @@ pub(crate) struct Options {
         conflicts_with = "check"
     )]
     programs: Vec<Program>,
+    /// The profile of the programs. `quick` is for a rehearsal: it writes all files of a release into
+    /// dist/quick/VERSION, with programs that compile fast, and does not check the sources.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "PROFILE",
+        default_value_t = Profile::Release,
+        conflicts_with = "check"
+    )]
+    profile: Profile,
     /// The web page of the repository, by default that of the remote `origin`: for links, labels, krew and
     /// Homebrew.
     #[arg(long, value_name = "URL")]
@@ -100,8 +110,11 @@ struct Materials {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = oz_testkit::repository().canonicalize()?;
     let version = options.version.as_str();
-    let mut faults = Sources::read(&root, version)?.faults();
-    let directory = root.join(image::DIRECTORY).join(version);
+    let mut faults = match options.profile {
+        Profile::Release => Sources::read(&root, version)?.faults(),
+        Profile::Quick => Vec::new(),
+    };
+    let directory = directory(&root, options.profile, version);
     if let Some(scope) = options.check {
         faults.extend(stale::faults(&root)?);
         if scope == Scope::All {
@@ -147,6 +160,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the directory of the files of a version. It has the name of the version for a rehearsal, too, in another
+/// directory: the files of a rehearsal are never published.
+fn directory(root: &Path, profile: Profile, version: &str) -> PathBuf {
+    let all = root.join(image::DIRECTORY);
+    match profile {
+        Profile::Release => all.join(version),
+        Profile::Quick => all.join(profile.to_string()).join(version),
+    }
+}
+
 fn report(version: &str, faults: &[String]) -> Result<ExitCode> {
     let screen = Screen::stdout();
     for fault in faults {
@@ -169,16 +192,19 @@ fn build_platform(
     source: Option<&str>,
 ) -> Result<Vec<String>> {
     let mut lines = Vec::new();
+    let profile = options.profile;
     let target_directory = programs::target_directory()?;
     for contents in artifacts::IMAGES {
         let name = contents.name;
         let registry = options.registry.as_deref();
         let repository = registry.map(|it| format!("{}/{name}", it.trim_end_matches('/')));
-        let profile = Profile::Release;
         let request = Request::new(contents, root, profile, repository.as_deref(), source)?;
         let built = image::make(contents, &request, &target_directory)?;
-        lines.push(image::sizes(contents, profile, &built.programs)?);
-        let base = image::base_name(contents, profile, Image::architecture());
+        // The programs of a rehearsal are larger than released ones may be.
+        if profile == Profile::Release {
+            lines.push(image::sizes(contents, profile, &built.programs)?);
+        }
+        let base = image::base_name(contents, Profile::Release, Image::architecture());
         write_into(directory, &format!("{base}.oci.tar"), &built.image.bytes)?;
         write_into(directory, &format!("{base}.cdx.json"), &built.inventory)?;
         lines.push(format!("{name:12} {}", built.image.digest));
@@ -187,7 +213,7 @@ fn build_platform(
         os: "linux",
         arch: Image::architecture(),
     };
-    let program = image::program_path(&target_directory, Profile::Release, "ozctl");
+    let program = image::program_path(&target_directory, profile, "ozctl");
     let members = command_line::members(root, &program, &notices_for(root, native)?)?;
     lines.extend(write_command_line(directory, native, &members)?);
     for Program { platform, path } in &options.programs {

@@ -191,3 +191,13 @@ fn shared_files_without_images_are_refused_with_the_next_step() {
     let error = write_shared(directory.path(), &materials(None)).unwrap_err();
     assert!(error.to_string().contains("--only platform"), "{error}");
 }
+
+#[test]
+fn rehearsal_has_a_directory_of_the_version_outside_of_the_release() {
+    let root = Path::new("/repository");
+    let release = directory(root, Profile::Release, VERSION);
+    let rehearsal = directory(root, Profile::Quick, VERSION);
+    assert_eq!(release, root.join("dist").join(VERSION));
+    assert!(!rehearsal.starts_with(&release), "{}", rehearsal.display());
+    assert!(rehearsal.ends_with(VERSION), "{}", rehearsal.display());
+}

@@ -105,6 +105,12 @@ const DIVIDED: [(&str, &[Group]); 7] = [
                 parts: 1,
                 ..TURNS
             },
+            // It builds the files of a release, and needs a cluster in which no other test has installed oz.
+            Group {
+                modules: &["stranger::"],
+                parts: 1,
+                ..TURNS
+            },
             Group {
                 timed: true,
                 ..TURNS

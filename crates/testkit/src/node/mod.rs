@@ -32,6 +32,9 @@ pub(crate) const NAME: &str = "node-1";
 /// The image of the container that holds a pod's namespaces.
 const PAUSE_IMAGE: &str = "example.test/pause:1";
 
+/// The directory with a directory for each registry that containerd reaches in another way than by https.
+const REGISTRIES: &str = "certs.d";
+
 /// The address of the name server of pods, in the node. The node has the address, and no server: a test that needs one
 /// listens there, see [`Cluster::within_node_network`](crate::Cluster::within_node_network). Without a server, the node
 /// refuses questions at once.
@@ -352,6 +355,25 @@ pub(crate) fn import_archive(state: &Path, archive: &Path) -> Result<()> {
     ctr.args(["--namespace", "k8s.io", "images", "import"]);
     ctr.arg(archive);
     run(ctr)
+}
+
+/// Lets the node of the cluster in the directory `state` pull images from a registry without TLS, HOST:PORT.
+/// See <https://github.com/containerd/containerd/blob/release/1.6/docs/hosts.md>.
+pub(crate) fn use_plain_registry(state: &Path, registry: &str) -> Result<()> {
+    let node = state.join("node");
+    let failed = || {
+        format!(
+            "failed to configure registry {registry} for the node in {}",
+            state.display()
+        )
+    };
+    ensure!(node.is_dir(), "{}: no real node is there", failed());
+    let directory = node.join(REGISTRIES).join(registry);
+    std::fs::create_dir_all(&directory).with_context(failed)?;
+    let url = format!("http://{registry}");
+    let hosts =
+        format!("server = \"{url}\"\n\n[host.\"{url}\"]\ncapabilities = [\"pull\", \"resolve\"]\n");
+    std::fs::write(directory.join("hosts.toml"), hosts).with_context(failed)
 }
 
 /// Imports the images that every pod requires: the one that holds a pod, and that of the fixtures.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{NAME_SERVER, PAUSE_IMAGE};
+use super::{NAME_SERVER, PAUSE_IMAGE, REGISTRIES};
 
 /// Returns containerd's settings. All data that it keeps is in `directory`.
 pub(super) fn containerd(directory: &Path, plugins: &Path) -> String {
@@ -26,6 +26,10 @@ sandbox_image = "{PAUSE_IMAGE}"
 restrict_oom_score_adj = true
 # A profile would be loaded into the machine's kernel.
 disable_apparmor = true
+
+# Read at each pull.
+[plugins."io.containerd.grpc.v1.cri".registry]
+config_path = "{directory}/{REGISTRIES}"
 
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{plugins}"

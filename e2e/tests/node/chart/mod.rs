@@ -26,18 +26,22 @@ use tempfile::NamedTempFile;
 use crate::exec::exec;
 use crate::{alone, harness, interception};
 
-const WAIT: [&str; 2] = ["--wait", "--timeout=240s"];
-const INSTANCE: &str = "--selector=app.kubernetes.io/instance=oz";
+pub(crate) const WAIT: [&str; 2] = ["--wait", "--timeout=240s"];
+pub(crate) const INSTANCE: &str = "--selector=app.kubernetes.io/instance=oz";
 
-fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+/// Runs kubectl as the administrator.
+pub(crate) fn kubectl(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     let mut kubectl = cluster.kubectl("admin");
     kubectl.args(arguments);
     run(kubectl)
 }
 
-/// Runs helm; its failure includes the state of the pods.
 fn with_helm(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
-    let mut helm = helm(cluster)?;
+    run_helm(cluster, helm(cluster)?, arguments)
+}
+
+/// Runs helm; its failure includes the state of the pods.
+pub(crate) fn run_helm(cluster: &Cluster, mut helm: Command, arguments: &[&str]) -> Result<String> {
     helm.args(arguments);
     run(helm).or_else(|error| {
         let namespace = format!("--namespace={NAMESPACE}");
@@ -354,7 +358,8 @@ pub(crate) fn records(cluster: &Cluster) -> Result<Vec<Record>> {
         .collect())
 }
 
-async fn nothing_left(cluster: &Cluster, scene: &Scene) -> Result<()> {
+/// Checks that no object remains of oz and of its grants, except the templates and their definitions.
+pub(crate) async fn nothing_left(cluster: &Cluster, scene: &Scene) -> Result<()> {
     let left = left(&cluster.client("admin").await?).await?;
     assert!(left.is_empty(), "{left:?}");
     let kinds = "clusterroles,clusterrolebindings,priorityclasses,all,serviceaccounts,roles,\

@@ -1,13 +1,9 @@
 //! A server that receives the requests that oz sends to others, and answers as a test defines.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests stop where they fail, too"
-)]
-
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// The response of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answers {
+pub enum Answers {
     /// This status without a body.
     With(u16),
     /// A page of HTML with a status of failure.
@@ -30,15 +26,19 @@ pub(crate) enum Answers {
 
 /// A request as the server received it.
 #[derive(Clone, Debug)]
-pub(crate) struct Received {
-    pub(crate) head: String,
-    pub(crate) raw: String,
-    pub(crate) body: Value,
+pub struct Received {
+    /// The request line and the headers.
+    pub head: String,
+    /// The text of the body.
+    pub raw: String,
+    /// The body, which is JSON.
+    pub body: Value,
 }
 
 impl Received {
     /// Returns the value of a header.
-    pub(crate) fn header(&self, wanted: &str) -> Option<String> {
+    #[must_use]
+    pub fn header(&self, wanted: &str) -> Option<String> {
         self.head.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
             let found = name.eq_ignore_ascii_case(wanted);
@@ -48,19 +48,33 @@ impl Received {
 }
 
 /// The server, with the requests that it received.
-#[derive(Clone)]
-pub(crate) struct Server {
-    address: String,
+#[derive(Clone, Debug)]
+pub struct Server {
+    address: SocketAddr,
     answers: Arc<Mutex<Answers>>,
     taken: Arc<Mutex<Vec<Received>>>,
     refused: Arc<Mutex<Vec<Received>>>,
 }
 
 impl Server {
-    pub(crate) async fn start(answers: Answers) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// Starts a server on loopback.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn start(answers: Answers) -> Result<Self> {
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), answers).await
+    }
+
+    /// Starts a server at an address of this machine; port 0 is any free one.
+    ///
+    /// # Errors
+    /// When it cannot listen there.
+    pub async fn start_at(address: SocketAddr, answers: Answers) -> Result<Self> {
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("failed to listen at {address}"))?;
         let server = Self {
-            address: listener.local_addr()?.to_string(),
+            address: listener.local_addr()?,
             answers: Arc::new(Mutex::new(answers)),
             taken: Arc::default(),
             refused: Arc::default(),
@@ -74,21 +88,32 @@ impl Server {
         Ok(server)
     }
 
-    pub(crate) fn url(&self, path: &str) -> String {
+    /// Returns its address.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns its URL with this path.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    pub(crate) fn answer(&self, answers: Answers) {
+    /// Sets the response from now on.
+    pub fn answer(&self, answers: Answers) {
         *self.answers.lock() = answers;
     }
 
     /// Returns the requests that it answered with success.
-    pub(crate) fn taken(&self) -> Vec<Received> {
+    #[must_use]
+    pub fn taken(&self) -> Vec<Received> {
         self.taken.lock().clone()
     }
 
     /// Returns the requests that it did not answer with success.
-    pub(crate) fn refused(&self) -> Vec<Received> {
+    #[must_use]
+    pub fn refused(&self) -> Vec<Received> {
         self.refused.lock().clone()
     }
 

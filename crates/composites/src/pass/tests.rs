@@ -111,16 +111,12 @@ fn called(names: &[&str]) -> Called {
     }
 }
 
-fn claimed(owner: &Owner<'_>, facts: &Facts, live: &[Live]) -> Result<Claimed, Question> {
-    claim(owner, &owner.terms().unwrap().selector, facts, live)
-}
-
 /// Returns the steps with which an owner applies a response.
 fn applied(owner: &Owner<'_>, mode: Mode, live: &[Live], called: &Called) -> Vec<String> {
     let facts = Facts::default();
-    let claimed = claimed(owner, &facts, live).unwrap();
-    let have = claimed.by_key();
     let terms = owner.terms().unwrap();
+    let claimed = claim(owner, &terms.selector, &facts, live).unwrap();
+    let have = claimed.by_key();
     let desired = evaluate(at(0), owner, &terms, called, &have).unwrap();
     let application = Application {
         now: at(0),
@@ -152,7 +148,11 @@ fn objects_are_claimed_by_controller_and_label() {
         world.map("foreign", "owner", Some("another")),
     ];
     let mut facts = Facts::default();
-    assert_eq!(claimed(&world.owner(), &facts, &live), Err(Question::Alive));
+    let claimed = |world: &World, facts: &Facts| {
+        let owner = world.owner();
+        claim(&owner, &owner.terms().unwrap().selector, facts, &live)
+    };
+    assert_eq!(claimed(&world, &facts), Err(Question::Alive));
     facts.alive = Some(Ok(true));
     let [own, unselected, free, _] = live.clone();
     let mut expected = Claimed {
@@ -160,13 +160,13 @@ fn objects_are_claimed_by_controller_and_label() {
         adoptable: vec![free],
         released: vec![unselected],
     };
-    let found = claimed(&world.owner(), &facts, &live).unwrap();
+    let found = claimed(&world, &facts).unwrap();
     assert_eq!(found, expected);
     assert_eq!(found.children().count(), 2);
     // An owner that is being deleted adopts nothing, without a question.
     world.parent.metadata.deletion_timestamp = Some(Time(at(0)));
     expected.adoptable.clear();
-    let found = claimed(&world.owner(), &Facts::default(), &live);
+    let found = claimed(&world, &Facts::default());
     assert_eq!(found, Ok(expected));
 }
 

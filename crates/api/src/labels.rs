@@ -112,6 +112,13 @@ pub fn owner_kind(child: &ObjectMeta) -> Option<&str> {
     value_of(child, OWNER_KIND)
 }
 
+/// Returns the labels of an object, for a selector; an object without labels has an empty map.
+#[must_use]
+pub fn of_object(metadata: &ObjectMeta) -> &BTreeMap<String, String> {
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    metadata.labels.as_ref().unwrap_or(&NONE)
+}
+
 /// Returns the value of one label of an object.
 #[must_use]
 pub fn value_of<'a>(metadata: &'a ObjectMeta, label: &str) -> Option<&'a str> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::core::{DynamicObject, Selector, SelectorExt};
 use oz_api::composite::HookVersion;
+use oz_api::labels;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -68,7 +69,6 @@ impl Rule {
         metadata: &ObjectMeta,
         labels_of: impl Fn(&str) -> Option<&'a BTreeMap<String, String>>,
     ) -> bool {
-        let none = BTreeMap::new();
         let namespace = metadata.namespace.as_deref();
         let is_there = self.namespace.is_none()
             || namespace.is_none()
@@ -85,9 +85,7 @@ impl Rule {
                     .name
                     .as_ref()
                     .is_some_and(|name| self.names.contains(name)))
-            && self
-                .labels
-                .matches(metadata.labels.as_ref().unwrap_or(&none))
+            && self.labels.matches(labels::of_object(metadata))
             && is_in()
     }
 }

@@ -70,17 +70,24 @@ pub(crate) static KUBECTL_1_30: Module =
 pub(crate) static KUBECTL_1_32: Module =
     kubernetes!("kubectl", "kubectl-1.32", "32", "13", 700, "about a minute");
 
-pub(crate) static KWOK: Module = Module {
-    name: "kwok",
-    version: KWOK_VERSION,
-    // The packages that Kubernetes, which is compiled first, does not share.
-    packages: 690,
-    takes: "about a minute",
-    go_mod: include_str!("../../../hack/tools/kwok/go.mod"),
-    go_sum: include_str!("../../../hack/tools/kwok/go.sum"),
-    source: None,
-    variables: &[],
-};
+/// A published program, compiled without changes.
+macro_rules! published {
+    ($name:literal, $folder:literal, $version:expr, $packages:literal, $takes:literal) => {
+        Module {
+            name: $name,
+            version: $version,
+            packages: $packages,
+            takes: $takes,
+            go_mod: include_str!(concat!("../../../hack/tools/", $folder, "/go.mod")),
+            go_sum: include_str!(concat!("../../../hack/tools/", $folder, "/go.sum")),
+            source: None,
+            variables: &[],
+        }
+    };
+}
+
+// The packages of kwok that Kubernetes, which is compiled first, does not share.
+pub(crate) static KWOK: Module = published!("kwok", "kwok", KWOK_VERSION, 690, "about a minute");
 
 pub(crate) static HELM: Module = Module {
     name: "Helm",
@@ -99,49 +106,19 @@ pub(crate) static HELM: Module = Module {
     ],
 };
 
-pub(crate) static CRANE: Module = Module {
-    name: "crane",
-    version: CRANE_VERSION,
-    packages: 270,
-    takes: "half a minute",
-    go_mod: include_str!("../../../hack/tools/crane/go.mod"),
-    go_sum: include_str!("../../../hack/tools/crane/go.sum"),
-    source: None,
-    variables: &[],
-};
+pub(crate) static CRANE: Module = published!("crane", "crane", CRANE_VERSION, 270, "half a minute");
 
-pub(crate) static KUBECONFORM: Module = Module {
-    name: "kubeconform",
-    version: KUBECONFORM_VERSION,
-    packages: 200,
-    takes: "half a minute",
-    go_mod: include_str!("../../../hack/tools/kubeconform/go.mod"),
-    go_sum: include_str!("../../../hack/tools/kubeconform/go.sum"),
-    source: None,
-    variables: &[],
-};
+pub(crate) static KUBECONFORM: Module = published!(
+    "kubeconform",
+    "kubeconform",
+    KUBECONFORM_VERSION,
+    200,
+    "half a minute"
+);
 
-pub(crate) static OPA: Module = Module {
-    name: "OPA",
-    version: OPA_VERSION,
-    packages: 900,
-    takes: "about 2 minutes",
-    go_mod: include_str!("../../../hack/tools/opa/go.mod"),
-    go_sum: include_str!("../../../hack/tools/opa/go.sum"),
-    source: None,
-    variables: &[],
-};
+pub(crate) static OPA: Module = published!("OPA", "opa", OPA_VERSION, 900, "about 2 minutes");
 
-pub(crate) static AGE: Module = Module {
-    name: "age",
-    version: AGE_VERSION,
-    packages: 150,
-    takes: "half a minute",
-    go_mod: include_str!("../../../hack/tools/age/go.mod"),
-    go_sum: include_str!("../../../hack/tools/age/go.sum"),
-    source: None,
-    variables: &[],
-};
+pub(crate) static AGE: Module = published!("age", "age", AGE_VERSION, 150, "half a minute");
 
 /// A program of this project; those but the last use libraries of Kubernetes.
 macro_rules! program {

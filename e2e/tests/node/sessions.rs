@@ -21,8 +21,8 @@ use crate::alone;
 use crate::exec::{exec, with_input};
 
 /// Processes that hide from a script that ends sessions, as a user may start them. All keep the session's streams
-/// except the one with a file. Two of them leave the session before the shell goes on: the hangup of a terminal
-/// that the shell leaves would end the one with the mark, and no stream would lead to the one without it.
+/// except the one with a file. The shell waits until two of them have left the session: when the shell leaves a
+/// terminal, the hangup would end the process with the mark, and no stream would lead to the process without it.
 const HIDDEN: &str = "nohup sleep 7001 >/tmp/out 2>&1 & setsid sleep 7002 & marked=$!; \
      env -i setsid sleep 7003 & bare=$!; env -u OZ_GRANT sleep 7004 & (sleep 7005 &) & sleep 7006 & \
      for p in $marked $bare; do until grep -q ^sleep /proc/$p/cmdline; do :; done; done;";

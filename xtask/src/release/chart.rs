@@ -79,35 +79,35 @@ fn run(command: &mut Command) -> Result<String> {
 fn pack_again(packed: &[u8], registry: Option<&str>) -> Result<Vec<u8>> {
     let mut members = tarball::unpack_compressed(packed)?;
     if let Some(registry) = registry {
-        for place in &PLACES {
-            place.replace(&mut members, registry)?;
+        for reference in &IMAGE_REFERENCES {
+            reference.replace(&mut members, registry)?;
         }
     }
     tarball::pack_compressed(&members)
 }
 
-/// A place of the names of images in the chart: the file, and the text around a name.
-struct Place {
+/// References to images in a file of the chart: the file, and the text around the name of an image.
+struct ImageReference {
     file: &'static str,
     before: &'static str,
     after: &'static str,
 }
 
-/// The default values, and the annotation for Artifact Hub.
-const PLACES: [Place; 2] = [
-    Place {
+/// The references in the default values and in the annotation for Artifact Hub.
+const IMAGE_REFERENCES: [ImageReference; 2] = [
+    ImageReference {
         file: "values.yaml",
         before: " repository: ",
         after: "\n",
     },
-    Place {
+    ImageReference {
         file: "Chart.yaml",
         before: " image: ",
         after: ":",
     },
 ];
 
-impl Place {
+impl ImageReference {
     /// Replaces the registry of the images in a chart.
     fn replace(&self, members: &mut Members, registry: &str) -> Result<()> {
         let file = self.file;
@@ -183,11 +183,11 @@ mod tests {
     #[test]
     fn packed_chart_has_the_images_of_the_registry() {
         let directory = oz_testkit::repository().join("charts/oz");
-        let members: Members = PLACES
+        let members: Members = IMAGE_REFERENCES
             .iter()
-            .map(|place| {
-                let content = fs::read(directory.join(place.file)).unwrap();
-                (format!("oz/{}", place.file), Member::File(content))
+            .map(|reference| {
+                let content = fs::read(directory.join(reference.file)).unwrap();
+                (format!("oz/{}", reference.file), Member::File(content))
             })
             .collect();
         let packed = tarball::pack_compressed(&members).unwrap();
@@ -218,7 +218,9 @@ mod tests {
     #[test]
     fn values_with_another_default_are_refused() {
         let values = "image:\n  repository: other/oz\n";
-        let error = PLACES[0].with_registry(values, "a.test").unwrap_err();
+        let error = IMAGE_REFERENCES[0]
+            .with_registry(values, "a.test")
+            .unwrap_err();
         let error = error.to_string();
         assert!(error.contains("`repository: localhost/oz`"), "{error}");
     }

@@ -14,10 +14,9 @@ use axum::{
     http::{HeaderValue, Request, header::CONNECTION},
 };
 use hyper::{
-    body::{Body, Incoming},
-    rt::{Read, Write, bounds::Http2ServerConnExec},
+    body::Incoming,
     server::conn::{http1, http2},
-    service::{HttpService, service_fn},
+    service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use oz_listen::ConnectionSlots;
@@ -221,15 +220,18 @@ impl Server {
         // On the heap, so that a connection occupies no more than its own protocol requires.
         let stream = TokioIo::new(stream);
         if http2 {
-            let connection = self.http2().serve_connection(stream, service);
-            self.until_end(Box::pin(connection), over, broken).await
+            let connection = Box::pin(self.http2().serve_connection(stream, service));
+            let end = http2::Connection::graceful_shutdown;
+            self.until_end(connection, end, over, broken).await
         } else if self.upgrades {
             let connection = self.http1().serve_connection(stream, service);
             let connection = Box::pin(connection.with_upgrades());
-            self.until_end(connection, over, broken).await
+            let end = http1::UpgradeableConnection::graceful_shutdown;
+            self.until_end(connection, end, over, broken).await
         } else {
-            let connection = self.http1().serve_connection(stream, service);
-            self.until_end(Box::pin(connection), over, broken).await
+            let connection = Box::pin(self.http1().serve_connection(stream, service));
+            let end = http1::Connection::graceful_shutdown;
+            self.until_end(connection, end, over, broken).await
         }
     }
 
@@ -271,10 +273,11 @@ impl Server {
         builder
     }
 
-    /// Drives a connection until it ends, gracefully when it is `over`, or at once when it is `broken`.
-    async fn until_end<C: Graceful>(
+    /// Drives a connection until it ends: gracefully, by `end`, when it is `over`, or at once when it is `broken`.
+    async fn until_end<C: Future<Output = hyper::Result<()>>>(
         &self,
         mut connection: Pin<Box<C>>,
+        end: fn(Pin<&mut C>),
         over: impl Future<Output = ()>,
         broken: impl Future<Output = Broken>,
     ) -> Result<(), Broken> {
@@ -286,7 +289,7 @@ impl Server {
                 ended = connection.as_mut() => return ended.map_err(Broken::Connection),
                 () = &mut over, if !stopping => {
                     stopping = true;
-                    connection.as_mut().end_gracefully();
+                    end(connection.as_mut());
                 }
                 () = self.stop.now.cancelled() => return Ok(()),
                 why = &mut broken => return Err(why),
@@ -313,47 +316,3 @@ async fn until(limit: Duration, done: impl Fn() -> bool) {
         tick.tick().await;
     }
 }
-
-/// A connection that can end gracefully, over any protocol.
-trait Graceful: Future<Output = Result<(), hyper::Error>> {
-    fn end_gracefully(self: Pin<&mut Self>);
-}
-
-impl<I, S, B> Graceful for http1::Connection<I, S>
-where
-    Self: Future<Output = Result<(), hyper::Error>>,
-    S: HttpService<Incoming, ResBody = B, Error: Into<ServiceError>>,
-    B: Body<Error: Into<ServiceError>> + 'static,
-    I: Read + Write + Unpin,
-{
-    fn end_gracefully(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
-}
-
-impl<I, S, B> Graceful for http1::UpgradeableConnection<I, S>
-where
-    Self: Future<Output = Result<(), hyper::Error>>,
-    S: HttpService<Incoming, ResBody = B, Error: Into<ServiceError>>,
-    B: Body<Error: Into<ServiceError>> + 'static,
-    I: Read + Write + Unpin,
-{
-    fn end_gracefully(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
-}
-
-impl<I, S, E, B> Graceful for http2::Connection<I, S, E>
-where
-    Self: Future<Output = Result<(), hyper::Error>>,
-    S: HttpService<Incoming, ResBody = B, Error: Into<ServiceError>>,
-    B: Body<Error: Into<ServiceError>> + 'static,
-    I: Read + Write + Unpin,
-    E: Http2ServerConnExec<S::Future, B>,
-{
-    fn end_gracefully(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
-}
-
-type ServiceError = Box<dyn std::error::Error + Send + Sync>;

@@ -8,7 +8,7 @@ use k8s_openapi::api::rbac::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{Selector, SelectorExt as _};
-use oz_api::{IdentityError, Name};
+use oz_api::{IdentityError, Name, labels};
 use oz_core::connect::copied;
 
 use super::{EVERYWHERE, Entitlement, EntitlementKind, SubjectKind};
@@ -221,7 +221,6 @@ fn collect(
     given: &mut Vec<Given>,
 ) {
     let aggregation = role.aggregation_rule.iter();
-    let none = BTreeMap::new();
     let selectors = aggregation.flat_map(|rule| rule.cluster_role_selectors.iter().flatten());
     for selector in selectors {
         // An invalid selector selects no role, as in the aggregation controller.
@@ -230,8 +229,7 @@ fn collect(
         };
         for (name, other) in roles {
             let name = name.to_string();
-            let labels = other.metadata.labels.as_ref().unwrap_or(&none);
-            if !selector.matches(labels) || !seen.insert(name.clone()) {
+            if !selector.matches(labels::of_object(&other.metadata)) || !seen.insert(name.clone()) {
                 continue;
             }
             let rules = other.rules.iter().flatten().cloned();

@@ -61,10 +61,9 @@ pub(super) fn claim(
 fn sort(owner: &Owner<'_>, selector: &Selector, live: &[Live]) -> Claimed {
     let mut claimed = Claimed::default();
     let uid = owner.uid;
-    let none = BTreeMap::new();
     for child in live {
         let metadata = &child.object.metadata;
-        let selected = selector.matches(metadata.labels.as_ref().unwrap_or(&none));
+        let selected = selector.matches(labels::of_object(metadata));
         let here = owner.rules.family.parent.cluster_scoped
             || metadata.namespace == owner.object.metadata.namespace;
         match labels::controller(metadata) {

@@ -1,10 +1,9 @@
 //! The controller of one composite, and its parents as owners of their children.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::core::DynamicObject;
-use oz_api::IdentityError;
+use oz_api::{IdentityError, labels};
 use oz_core::lifecycle::seal::Keys;
 use oz_core::transient::Policy;
 
@@ -56,8 +55,7 @@ impl Composite {
             keys: &self.keys,
             bindable: self.bindable.as_deref(),
         };
-        let none = BTreeMap::new();
-        let labels = parent.metadata.labels.as_ref().unwrap_or(&none);
-        Owner::new(parent, rules, declared.selects(labels))
+        let is_selected = declared.selects(labels::of_object(&parent.metadata));
+        Owner::new(parent, rules, is_selected)
     }
 }

@@ -1,8 +1,6 @@
 //! The expiry of children, which precedes the stages of a pass: expired children are deleted without a call of the
 //! function.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 use kube::core::{DynamicObject, SelectorExt};
 use oz_api::labels;
@@ -33,11 +31,9 @@ pub(super) fn expiring<'a>(owner: &Owner<'_>, live: &'a [Live]) -> Vec<(&'a Live
         if controller.is_some_and(|controller| controller.uid != uid) {
             return None;
         }
-        let none = BTreeMap::new();
-        let labels = metadata.labels.as_ref().unwrap_or(&none);
-        let window = window
-            .as_ref()
-            .filter(|(_, selector)| controller.is_some() && selector.matches(labels));
+        let window = window.as_ref().filter(|(_, selector)| {
+            controller.is_some() && selector.matches(labels::of_object(metadata))
+        });
         let ends = [
             ends::read(owner.rules.keys, uid, child),
             window.map(|(end, _)| *end),

@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use kube::core::DynamicObject;
+use oz_api::labels;
 use oz_core::controller::{Decision, Failure, Live, Plan, Step, Verdict};
 use oz_core::lifecycle::window::{after, has_come};
 
@@ -38,11 +39,10 @@ impl Composite {
     pub fn parent_end(&self, parent: &DynamicObject) -> Option<Timestamp> {
         let window = self.declared.window.as_ref()?;
         let metadata = &parent.metadata;
-        let labels = metadata.labels.clone().into_iter().flatten();
         let lasts = metadata.deletion_timestamp.is_some()
             || self.mode == Mode::Leave
             || !window.deletes_parent()
-            || !self.declared.selects(&labels.collect());
+            || !self.declared.selects(labels::of_object(metadata));
         if lasts { None } else { window.end(parent) }
     }
 

@@ -1,9 +1,9 @@
 //! The controller of the composites of one kind of declaration.
 
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use kube::core::{Selector, SelectorExt};
+use oz_api::labels;
 use oz_api::names::COMPOSITE_FINALIZER;
 use oz_core::lifecycle::drift;
 
@@ -45,9 +45,7 @@ impl<S: Source> Composites<S> {
     /// Checks whether the composite is to be stopped.
     pub(super) fn is_leaving(&self, composite: &S) -> bool {
         let metadata = composite.meta();
-        let none = BTreeMap::new();
-        let labels = metadata.labels.as_ref().unwrap_or(&none);
-        metadata.deletion_timestamp.is_some() || !self.selector.matches(labels)
+        metadata.deletion_timestamp.is_some() || !self.selector.matches(labels::of_object(metadata))
     }
 }
 

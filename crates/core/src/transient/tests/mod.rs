@@ -2,6 +2,7 @@ mod admission;
 mod approving;
 mod ending;
 mod locking;
+mod old_machine;
 mod order;
 mod published;
 mod refusing;

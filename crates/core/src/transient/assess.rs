@@ -117,10 +117,7 @@ impl<K: Kind> Lifecycle for Pass<'_, K> {
     }
 
     fn begun(&self) -> Option<End> {
-        // What a lock began to end it ends, whatever became of the lock.
-        let ending = self.binding.status?.ending.clone();
-        let locked = ending.filter(|ending| ending.reason == EndReason::Locked);
-        locked.map(End::from)
+        self.binding.status?.ending.clone().map(End::from)
     }
 
     fn sealed(&self) -> Sealed<Grant> {

@@ -2,7 +2,6 @@ mod admission;
 mod approving;
 mod ending;
 mod locking;
-mod old_machine;
 mod order;
 mod published;
 mod refusing;

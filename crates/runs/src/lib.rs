@@ -29,7 +29,6 @@ pub mod requires;
 pub mod reserved;
 pub mod run;
 pub mod scaffold;
-mod security;
 pub mod seed;
 pub mod stored;
 pub mod template;

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use oz_api::harness::{HarnessRun, WorkspacePhase};
 use oz_api::{IdentityError, Name, Uid, conditions, encode};
 use oz_core::access::grant::Approved;
+use oz_core::confine::deadline;
 use oz_core::validate::Violation;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use super::proposal::{RunProposal, Template};
 use super::spec::{prompt, spec_digest};
 use crate::credential::DecidedCredential;
 use crate::objects::KIND;
-use crate::pod::{self, Parts, deadline_seconds};
+use crate::pod::{self, Parts};
 use crate::policy::{Matching, Mode};
 use crate::reach::Reach;
 use crate::stored::StoredObject;
@@ -63,7 +64,7 @@ impl Runs {
             policies_digest: encode::digest(&specs),
             workspace: held,
             image: template.image.clone(),
-            timeout_seconds: Some(deadline_seconds(template)),
+            timeout_seconds: Some(deadline::lasting(template.timeout)),
             egress: template.egress.clone(),
             intercepted: access.intercepted,
             reach: access.reach(&self.settings.denied),

@@ -139,7 +139,7 @@ async fn invalid_terms_of_template_are_refused_with_their_paths() {
     ] {
         let webhook = Webhook::new(Server::default());
         let attempt = Attempt::create("dana", &["oncall"], template(&fields));
-        let answer = webhook.create(&attempt).await;
+        let answer = webhook.validate(&attempt).await;
         assert_eq!(answer.fields(), [expected], "{answer:?}");
     }
 }

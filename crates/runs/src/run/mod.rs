@@ -12,8 +12,11 @@ mod grants;
 mod offer;
 mod plan;
 mod proposal;
+mod records;
 mod report;
+mod resolving;
 mod spec;
+mod terms;
 
 use jiff::SignedDuration;
 use oz_core::lifecycle::seal::Keys;

@@ -4,7 +4,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use oz_api::harness::{HarnessRun, WorkspacePhase};
 use oz_api::{IdentityError, Name, Uid, conditions, encode};
-use oz_core::access::grant::Approved;
+use oz_core::access::rules::Passed;
 use oz_core::confine::deadline;
 use oz_core::validate::Violation;
 use serde_json::Value;
@@ -29,7 +29,7 @@ impl Runs {
     pub(super) fn offer(
         &self,
         proposal: RunProposal<'_>,
-        approvals: Vec<Approved>,
+        passed: Passed,
     ) -> Result<(Decided, Rendered), Otherwise> {
         let RunProposal {
             now,
@@ -78,7 +78,9 @@ impl Runs {
                 .into_iter()
                 .flat_map(|judgement| judgement.policies)
                 .collect(),
-            approvals,
+            approvals: passed.approvals,
+            ticket: passed.ticket,
+            emergency: passed.emergency.map(|terms| terms.granted(now)),
         };
         Ok((decided, rendered))
     }

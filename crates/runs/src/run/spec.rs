@@ -52,7 +52,7 @@ pub fn candidate<'a>(run: &StoredObject<'a, HarnessRun>) -> Candidate<'a> {
             RunPhase::Running | RunPhase::Idle => Phase::Active,
             RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled => Phase::Expired,
         },
-        emergency: false,
+        emergency: object.spec.is_emergency(),
     }
 }
 

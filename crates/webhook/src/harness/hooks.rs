@@ -80,6 +80,7 @@ fn run(grounds: &Grounds, feeds: &Feeds, locks: &Locks, templates: &RunTemplates
             policies: Watched(feeds.store()),
             workspaces: Watched(feeds.store()),
         },
+        reviews: Watched(feeds.store()),
         locks: locks.clone(),
     };
     validating::<HarnessRun>(grounds, Hook::validating("validate-harnessrun", handler))

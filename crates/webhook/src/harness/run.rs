@@ -2,22 +2,24 @@
 //! grant the requirements of their template, and whether their submitter may read the sources of
 //! their prompt.
 
+use std::iter::empty;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
-use oz_api::encode;
 use oz_api::harness::{BrokerPolicy, HarnessRun, Workspace};
+use oz_api::{AccessReview, Requester, encode};
+use oz_core::access::emergency;
 use oz_core::access::lock::Access;
 use oz_core::access::policy::{self, Judgement};
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp;
 use oz_core::validate::{REQUEST_METADATA, Violation};
-use oz_runs::admission;
 use oz_runs::policy::Matching;
 use oz_runs::requires::{self, Shortfall};
 use oz_runs::run::spec_digest;
 use oz_runs::template::{Resolved, Unresolved};
+use oz_runs::{admission, terms};
 use oz_trail::Action;
 
 use super::authors::may_get;
@@ -39,6 +41,7 @@ pub(super) struct RunValidator {
     pub(super) keys: Keys,
     pub(super) installation: Installation,
     pub(super) definitions: Definitions,
+    pub(super) reviews: Watched<AccessReview>,
     pub(super) locks: Locks,
 }
 
@@ -124,9 +127,7 @@ impl RunValidator {
         if let Ok((_, digest)) = &decided {
             written.template_digest.clone_from(digest);
         }
-        if let Some(reason) = &run.spec.reason {
-            written = written.detail("reason", reason.clone());
-        }
+        written.details.extend(terms::details(&run.spec));
         let rejection = decided.as_ref().err();
         record::decided(cx, &*self.installation.records, written, rejection).await?;
         decided.map(|(notes, _)| notes)
@@ -169,8 +170,12 @@ impl RunValidator {
         let submitter = requester(&review.user);
         let access = Access::run(&submitter, Some(namespace), name);
         self.locks.admit(&access, cx.now).await?;
-        let reason = run.spec.reason.as_deref();
-        policy::permits(judgement.as_ref(), reason, "harness run").map_err(denied)?;
+        let resolved = found.as_ref().ok().map(|found| &found.resolved);
+        if let Some(resolved) = resolved {
+            terms::may(&submitter, &run.spec, resolved).map_err(denied)?;
+        }
+        policy::fulfils(judgement.as_ref(), terms::ask(&run.spec)).map_err(denied)?;
+        self.has_room(&submitter, run, resolved).await?;
         let reads = admission::of_run(run);
         may_get(&cx.client, &review.user, namespace, &reads).await?;
         match found {
@@ -180,6 +185,26 @@ impl RunValidator {
             }
             Err(why) => Ok((Notes::none().warn(why.to_string()), None)),
         }
+    }
+
+    /// Checks whether the submitter has few enough unreviewed emergencies for another one, as the
+    /// watch has shown them: the operator checks again, and also counts those of this moment.
+    async fn has_room(
+        &self,
+        submitter: &Requester,
+        run: &HarnessRun,
+        template: Option<&Resolved>,
+    ) -> Result<(), Rejection> {
+        let declared = template.and_then(|template| terms::emergency(&run.spec, template));
+        let Some(declared) = declared else {
+            return Ok(());
+        };
+        let reviews = self.reviews.all().await?;
+        let reviews = reviews.iter().map(AsRef::as_ref);
+        let uid = run.metadata.uid.as_deref();
+        let uids = emergency::unreviewed(&self.keys, submitter, uid, reviews, empty(), empty());
+        let name = &run.spec.template_ref.name;
+        emergency::has_room(submitter, name, declared.most, &uids).map_err(denied)
     }
 
     /// Returns the resolved template, or the reason why it is unavailable: the operator waits for

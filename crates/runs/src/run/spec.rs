@@ -3,7 +3,9 @@
 use oz_api::harness::{HarnessRun, RunPhase};
 use oz_api::{AccessLock, Phase, Requester, encode};
 use oz_core::access::approval::Candidate;
+use oz_core::access::denial::Denial;
 use oz_core::access::lock::{self, Access};
+use oz_core::access::policy::{self, Judgement};
 use oz_core::access::stamp;
 use oz_core::lifecycle::seal::Keys;
 
@@ -33,6 +35,22 @@ pub fn is_concerned_by(run: &HarnessRun, lock: &AccessLock, keys: &Keys) -> bool
 #[must_use]
 pub fn spec_digest(run: &HarnessRun) -> String {
     encode::digest(&run.spec)
+}
+
+/// Checks whether the access policies permit the run, by their sealed judgement.
+///
+/// # Errors
+/// The denial.
+pub(super) fn judged(run: &HarnessRun, judgement: Option<&Judgement>) -> Result<(), Denial> {
+    policy::permits(judgement, run.spec.reason.as_deref(), "harness run")?;
+    match policy::ceiling(judgement) {
+        Some(ceiling) if !ceiling.is_positive() => {
+            let message =
+                format!("an AccessPolicy limits the run to {ceiling}, which leaves no time");
+            Err(Denial::new(policy::DENIED, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the run in the form that approvals use.

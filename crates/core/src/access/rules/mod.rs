@@ -1,14 +1,21 @@
 //! The rules between a request and its grant, for every kind of object that is granted and ends. [`before_grant`] applies
 //! them in the order of [`RULES`], and the first that does not hold decides. A kind says by its [`Proposal`] what the rules
-//! read; its specific requirements, such as a pod or a role, follow after the rules.
+//! read; its specific requirements, such as a pod or a role, follow after the rules. [`at_creation`] applies the same list
+//! to a [`NewObject`], as far as its rules can be decided at the creation.
 
 mod conditions;
+mod creation;
 mod identity;
 mod permission;
 mod proposal;
+mod served;
 mod stop;
 
+pub use creation::{
+    Creation, CreationDenial, CreationStop, CreationStopOf, NewObject, at_creation,
+};
 pub use proposal::{Known, Passed, Proposal, StopOf};
+pub use served::{Served, reserved};
 
 /// A rule between a request and its grant.
 trait Rule<P: Proposal>: Sync {
@@ -39,6 +46,12 @@ macro_rules! rules {
 
         fn rules<'a, P: Proposal + 'a>() -> impl Iterator<Item = &'a dyn Rule<P>> {
             let rules: [&'a dyn Rule<P>; RULES.len()] = [$(&$rule),*];
+            rules.into_iter()
+        }
+
+        fn creation_rules<'a, N: NewObject + 'a>()
+        -> impl Iterator<Item = &'a dyn creation::CreationRule<N>> {
+            let rules: [&'a dyn creation::CreationRule<N>; RULES.len()] = [$(&$rule),*];
             rules.into_iter()
         }
     };

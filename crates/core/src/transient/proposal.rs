@@ -7,7 +7,7 @@ use super::facts::{Facts, Opens, Question, Want};
 use super::grant::Grant;
 use super::judged::limit;
 use super::kind::{Kind, StoredBinding, Transient};
-use super::policy::Policy;
+use super::policy::{Policy, may_not_bind, role_missing};
 use super::roles::Listed;
 use super::terms::{Position, Terms};
 use crate::access::approval::Approvals;
@@ -124,22 +124,15 @@ impl BindingProposal<'_> {
                 name: self.binding.name().to_owned(),
             }))));
         };
-        let (kind, name) = (terms.role.kind, &terms.role.name);
         let waiting = |failure: &Failure| Stop::Wait(failure.clone());
         let Some(rules) = found.role.as_ref().map_err(waiting)? else {
-            let message =
-                format!("{kind} {name} does not exist; the binding is created when it exists");
+            let message = role_missing(&terms.role);
             return Err(Stop::Wait(Failure::transient("RoleMissing", message)));
         };
         let danger = Policy::permits_content(&terms.role, listed, rules, namespace);
         let danger = danger.map_err(denied)?;
         if !*found.may_bind.as_ref().map_err(waiting)? {
-            let message = format!(
-                "{} may not bind {kind} {name} themselves (verb bind on the role), and so not \
-                 through oz either",
-                requester.user
-            );
-            return Err(denied(Failure::invalid("MayNotBind", message)));
+            return Err(denied(may_not_bind(&requester.user, &terms.role)));
         }
         if *found.taken.as_ref().map_err(waiting)? {
             let name = self.binding.name();

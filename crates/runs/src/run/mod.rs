@@ -4,6 +4,7 @@
 //! observed that no container runs.
 
 mod assess;
+pub mod creation;
 mod decided;
 mod drift;
 mod existing;

@@ -23,7 +23,7 @@ use oz_core::validate::Violation;
 use super::Runs;
 use super::facts::{Asked, Facts, Question};
 use super::resolving::{chosen, resolved};
-use super::spec::{access, candidate, spec_digest};
+use super::spec::{access, candidate, judged, spec_digest};
 use crate::objects::KIND;
 use crate::policy::Matching;
 use crate::stored::StoredObject;
@@ -207,15 +207,7 @@ impl Proposal for RunProposal<'_> {
     }
 
     fn judged(&self, judgement: Option<&Judgement>) -> Result<(), Denial> {
-        policy::fulfils(judgement, terms::ask(&self.run.spec))?;
-        match policy::ceiling(judgement) {
-            Some(ceiling) if !ceiling.is_positive() => {
-                let message =
-                    format!("an AccessPolicy limits the run to {ceiling}, which leaves no time");
-                Err(Denial::new(policy::DENIED, message))
-            }
-            _ => Ok(()),
-        }
+        judged(self.run, judgement)
     }
 
     fn template_terms(&self, _: &mut Vec<Fact>) -> Result<(), Stop> {

@@ -1,17 +1,24 @@
 //! The rules between a request and its grant, for every kind of object that is granted and ends. [`before_grant`] applies
 //! them in the order of [`RULES`], and the first that does not hold decides. A kind says by its [`Proposal`] what the rules
-//! read; its specific requirements, such as a pod or a role, follow after the rules. [`while_granted`] finds the rules that
-//! end a grant, which a kind says by [`Held`].
+//! read; its specific requirements, such as a pod or a role, follow after the rules. [`at_creation`] applies the same list
+//! to a [`NewObject`], as far as its rules can be decided at the creation. [`while_granted`] finds the rules that end a
+//! grant, which a kind says by [`Held`].
 
 mod conditions;
+mod creation;
 mod held;
 mod identity;
 mod permission;
 mod proposal;
+mod served;
 mod stop;
 
+pub use creation::{
+    Creation, CreationDenial, CreationStop, CreationStopOf, NewObject, at_creation,
+};
 pub use held::{Held, HeldFacts};
 pub use proposal::{Known, Passed, Proposal, StopOf};
+pub use served::{Served, reserved};
 
 use crate::lifecycle::End;
 
@@ -51,6 +58,12 @@ macro_rules! rules {
 
         fn rules<'a, P: Proposal + 'a>() -> impl Iterator<Item = &'a dyn Rule<P>> {
             let rules: [&'a dyn Rule<P>; RULES.len()] = [$(&$rule),*];
+            rules.into_iter()
+        }
+
+        fn creation_rules<'a, N: NewObject + 'a>()
+        -> impl Iterator<Item = &'a dyn creation::CreationRule<N>> {
+            let rules: [&'a dyn creation::CreationRule<N>; RULES.len()] = [$(&$rule),*];
             rules.into_iter()
         }
     };

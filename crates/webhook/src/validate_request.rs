@@ -199,7 +199,8 @@ impl<R: AccessRequest> RequestValidator<R> {
         let reviews = reviews.iter().map(AsRef::as_ref);
         let uid = request.metadata.uid.as_deref();
         let uids = emergency::unreviewed(&self.keys, person, uid, reviews, empty(), empty());
-        emergency::has_room(person, request.template, terms.most, &uids).map_err(denied)
+        let source = format!("template {}", request.template);
+        emergency::has_room(person, &source, terms.most, &uids).map_err(denied)
     }
 
     /// Checks that the request that it extends is the requester's own, and still in effect. The

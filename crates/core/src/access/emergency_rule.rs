@@ -1,6 +1,6 @@
-//! The rule of a template about emergencies: the users who get access without approvals.
+//! The rule of a template, or of an access policy, about emergencies: the users who get access without approvals.
 
-use oz_api::{AccessConfig, Requester};
+use oz_api::{AccessConfig, EmergencyConfig, Requester};
 
 use super::denial::{Denial, format_subjects, list};
 use super::person::is_listed;
@@ -13,7 +13,6 @@ const MAX_NAME: usize = 512;
 /// # Errors
 /// A [`Denial`] with the reason and the next step.
 pub fn may(requester: &Requester, template: &str, config: &AccessConfig) -> Result<String, Denial> {
-    let user = &requester.user;
     let Some(emergency) = &config.emergency else {
         return Err(Denial::new(
             "EmergencyAccessDisabled",
@@ -23,6 +22,20 @@ pub fn may(requester: &Requester, template: &str, config: &AccessConfig) -> Resu
             ),
         ));
     };
+    permitted(requester, &format!("template {template}"), emergency)
+}
+
+/// Checks whether these terms grant a requester access in an emergency; `source` names the template or access policy
+/// that has them.
+///
+/// # Errors
+/// A [`Denial`] with the reason and the next step.
+pub fn permitted(
+    requester: &Requester,
+    source: &str,
+    emergency: &EmergencyConfig,
+) -> Result<String, Denial> {
+    let user = &requester.user;
     if requester.user.len() > MAX_NAME || requester.uid.len() > MAX_NAME {
         let message = format!(
             "the name or UID of the requester is longer than {MAX_NAME} bytes, the maximum for a \
@@ -31,14 +44,12 @@ pub fn may(requester: &Requester, template: &str, config: &AccessConfig) -> Resu
         return Err(Denial::new("NameTooLong", message));
     }
     if is_listed(&emergency.groups, &emergency.users, requester) {
-        return Ok(format!(
-            "template {template} grants {user} access in emergencies"
-        ));
+        return Ok(format!("{source} grants {user} access in emergencies"));
     }
     Err(Denial::new(
         "EmergencyNotAllowed",
         format!(
-            "template {template} does not grant {user} access in emergencies, but only {}; create \
+            "{source} does not grant {user} access in emergencies, but only {}; create \
              a request without spec.emergency, or have one of these users create it",
             list(&format_subjects(&emergency.users, &emergency.groups))
         ),

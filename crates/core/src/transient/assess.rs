@@ -1,9 +1,9 @@
 //! The assessment of a transient binding. All other code follows its result.
 
 use jiff::Timestamp;
-use oz_api::{EndReason, Phase, conditions, labels};
+use oz_api::{EndReason, Phase, labels};
 
-use super::facts::{Assessment, Facts, Need, Otherwise, Question, State};
+use super::facts::{Assessment, ESTABLISHED, Facts, Need, Otherwise, Question, State};
 use super::grant::Grant;
 use super::kind::{Kind, StoredBinding, Transient};
 use super::proposal::BindingProposal;
@@ -46,24 +46,10 @@ impl<K: Kind> Transient<K> {
     ) -> Result<Assessment, Need> {
         let terms = binding.terms.as_ref();
         let waits_until = terms.map_or(now, |terms| terms.gives_up(binding.created()));
-        let mut assessment = Assessment {
-            state: State::Over,
-            approved: None,
-            approval: None,
-            waits_until,
-            unlocked_at: None,
-        };
         if let Some(state) = self.after_activation(now, binding, known, live) {
-            let granted = match &state {
-                State::Granted(grant) => grant.approvals.as_slice(),
-                _ => &[],
-            };
-            assessment.approved = (!granted.is_empty()).then(|| approval::fact(granted));
-            return Ok(Assessment {
-                state,
-                ..assessment
-            });
+            return Ok(Assessment::new(state, waits_until));
         }
+        let mut assessment = Assessment::new(State::Over, waits_until);
         let decided = self.undecided(now, binding, known, &mut assessment);
         assessment.state = match decided {
             Ok(grant) => State::Grantable(Box::new(grant)),
@@ -101,9 +87,12 @@ impl<K: Kind> Transient<K> {
             Some(grant) => Some(grant.until),
             None => status.and_then(|status| status.expires_at),
         };
-        // What a lock began to end it ends, whatever became of the lock.
+        // What a lock or a change ticket began to end it ends, whatever became of the lock or the ticket.
         let begun = status.and_then(|status| status.ending.clone());
-        let locked = begun.filter(|ending| ending.reason == EndReason::Locked);
+        let locked = begun.filter(|ending| {
+            use EndReason::{Locked, TicketCheckUnavailable, TicketClosed};
+            [Locked, TicketClosed, TicketCheckUnavailable].contains(&ending.reason)
+        });
         // One that is deleted ends as such, over or not.
         let begun = deleted.then_some(End::DELETED).or(locked.map(End::from));
         if let Some(end) = lifecycle::due(now, begun, until, false) {
@@ -134,7 +123,10 @@ impl<K: Kind> Transient<K> {
         };
         match (drift, grant) {
             (Some(drift), grant) => Some(State::Ending(End::drift(drift), grant)),
-            (None, grant) => grant.map(State::Granted),
+            (None, grant) => grant.map(|grant| match grant.lost(now, &known.tickets) {
+                Some(end) => State::Ending(end, Some(grant)),
+                None => State::Granted(grant),
+            }),
         }
     }
 
@@ -153,15 +145,17 @@ impl<K: Kind> Transient<K> {
         }
         let mut passed = Passed::default();
         let decided = rules::before_grant(&proposal, &mut passed);
-        let mut facts = passed.facts.into_iter();
-        assessment.approved = facts.find(|fact| fact.type_ == conditions::APPROVED);
+        let facts = std::mem::take(&mut passed.facts).into_iter();
+        let established = facts.filter(|fact| ESTABLISHED.contains(&fact.type_));
+        assessment.facts = established.collect();
         if let (Err(Stop::Wait(failure)), Some(approvals)) = (&decided, &proposal.approvals)
             && failure.reason == approval::WAITING
         {
             assessment.waits_until = assessment.waits_until.min(approvals.status.until);
         }
         decided?;
-        let grant = proposal.offer(passed.approvals)?;
+        let grant = proposal.offer(passed)?;
+        assessment.facts.extend(grant.emergency_fact());
         let read = known.confirmed.as_ref();
         approval::confirmed(proposal.approvals.as_ref(), read, Question::Approvals)?;
         Ok(grant)

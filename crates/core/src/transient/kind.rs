@@ -34,8 +34,8 @@ pub trait Kind: kinds::Rules {
     /// Whether admission accepts an object with a window that never opens or has ended, as the published controller
     /// did.
     const LENIENT: bool;
-    /// Whether an object can wait for approvals. An object that cannot is denied if an access policy requires
-    /// approvals.
+    /// Whether an object can wait for approvals, and name a change ticket. An object that cannot is denied if an access
+    /// policy requires approvals or a change ticket.
     const APPROVABLE: bool;
 
     /// Returns the validated terms of the object.
@@ -153,8 +153,10 @@ impl Binding<'_> {
         message: String,
     ) -> Record {
         let terms = self.terms.as_ref().ok();
-        let details =
-            terms.map(|terms| details(&terms.role_ref(), &terms.subjects, terms.reason.as_deref()));
+        let details = terms.map(|terms| {
+            let bound = (&terms.role_ref(), terms.subjects.as_slice());
+            details(bound, terms.reason.as_deref(), terms.ticket.as_deref())
+        });
         let record = Record::about(time, action, decision, &reference.uid, reason, message);
         Record {
             request: reference,

@@ -11,7 +11,7 @@ use oz_api::instant::{after, has_come, instant};
 use oz_api::{BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind};
 use serde_json::Value;
 
-use crate::validate::{MAX_REASON, Violation};
+use crate::validate::{self, MAX_REASON, Violation};
 
 /// The maximum time for which an object with `duration` waits for its binding, if something prevents it, before it has
 /// ended.
@@ -30,6 +30,10 @@ pub struct Terms {
     pub closes: Closes,
     /// The reason that the requester gave.
     pub reason: Option<String>,
+    /// The change ticket that the requester named.
+    pub ticket: Option<String>,
+    /// Whether the requester declares an emergency.
+    pub emergency: bool,
 }
 
 /// The end of a window.
@@ -60,6 +64,8 @@ pub(crate) struct Spec<'a> {
     pub(crate) valid_until: Option<&'a str>,
     pub(crate) duration: Option<&'a str>,
     pub(crate) reason: Option<&'a str>,
+    pub(crate) ticket: Option<&'a str>,
+    pub(crate) emergency: bool,
 }
 
 impl Terms {
@@ -92,6 +98,12 @@ impl Terms {
         role(&mut found, "spec.roleRef", spec.role, cluster);
         let subjects = subjects(&mut found, "spec.subjects", spec.subjects);
         reason(&mut found, spec.reason);
+        if let Some(named) = spec.ticket {
+            check(&mut found, "spec.ticket", named, validate::ticket(named));
+        }
+        if spec.emergency {
+            found.extend(emergency(spec));
+        }
         let closes = until.map(Closes::At).or(duration.map(Closes::After));
         match closes {
             Some(closes) if found.is_empty() => Ok(Self {
@@ -100,6 +112,8 @@ impl Terms {
                 from,
                 closes,
                 reason: spec.reason.map(ToOwned::to_owned),
+                ticket: spec.ticket.map(ToOwned::to_owned),
+                emergency: spec.emergency,
             }),
             _ => Err(found),
         }
@@ -130,6 +144,8 @@ impl Terms {
                 from: Some(from),
                 closes: Closes::At(until),
                 reason: None,
+                ticket: None,
+                emergency: false,
             }),
             _ => Err(found),
         }
@@ -320,4 +336,14 @@ fn reason(found: &mut Vec<Violation>, reason: Option<&str>) {
             "must not contain control characters",
         ));
     }
+}
+
+/// Returns the violations of an emergency: reviewers read its reason, and its window begins at once.
+fn emergency(spec: &Spec<'_>) -> Vec<Violation> {
+    let mut found = spec.reason.map_or_else(Vec::new, validate::plain_reason);
+    if spec.valid_from.is_some() {
+        let message = "must not be set for an emergency, which begins at once";
+        found.push(Violation::new("spec.validFrom", message));
+    }
+    found
 }

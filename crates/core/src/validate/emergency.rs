@@ -1,4 +1,4 @@
-//! Validation of `spec.accessConfig.emergency`, and of the subsequent reviews.
+//! Validation of `spec.accessConfig.emergency`, of `spec.then.emergency`, and of the subsequent reviews.
 
 use oz_api::duration::GoDuration;
 use oz_api::{AccessReviewSpec, EmergencyConfig, Reviewers};
@@ -16,9 +16,14 @@ const FIELD: &str = "spec.accessConfig.emergency";
 
 /// Adds the violations of the emergency settings of a template.
 pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
+    check_at(FIELD, config, found);
+}
+
+/// Adds the violations of the emergency settings in this field of a template or access policy.
+pub(super) fn check_at(settings: &str, config: &EmergencyConfig, found: &mut Found) {
     let review = &config.review;
-    check_subjects(FIELD, &config.groups, &config.users, found);
-    let field = format!("{FIELD}.review");
+    check_subjects(settings, &config.groups, &config.users, found);
+    let field = format!("{settings}.review");
     check_subjects(&field, &review.groups, &review.users, found);
     let reviewers = Reviewers::from(review);
     if reviewers_text(&reviewers).len() > MAX_REVIEWERS {
@@ -38,7 +43,7 @@ pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
         found.add(&format!("{field}.users"), message);
     }
     duration(
-        &format!("{FIELD}.maxDuration"),
+        &format!("{settings}.maxDuration"),
         &config.max_duration,
         None,
         found,
@@ -53,7 +58,7 @@ pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
         let message = format!("must be from 1 to {MAX_OPEN}");
         let given = config.open_reviews.to_string();
         found.check(
-            &format!("{FIELD}.openReviews"),
+            &format!("{settings}.openReviews"),
             given,
             Err::<(), _>(message),
         );

@@ -36,6 +36,7 @@ pub use request::{MAX_GENERATE_NAME, MAX_REQUEST_NAME, ValidatedRequest, request
 pub use template::{
     MAX_TEMPLATE_SPEC, Target, ValidatedTemplate, exec_access_template, pod_access_template,
 };
+pub(crate) use text::plain_reason;
 pub use text::{MAX_REASON, readable};
 pub use ticket::{matching, ticket};
 

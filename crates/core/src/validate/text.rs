@@ -43,6 +43,19 @@ pub(super) fn plain(field: &str, text: &str, found: &mut Found) {
     undisguised(field, text, found);
 }
 
+/// Returns the violations of the reason of an emergency beyond those of any reason: reviewers decide by it.
+pub(crate) fn plain_reason(reason: &str) -> Vec<Violation> {
+    let mut found = Vec::new();
+    if reason.trim().is_empty() {
+        found.push(Violation::new("spec.reason", "must not be empty"));
+    }
+    if reason.chars().any(reorders) {
+        let message = "must not contain characters that change the direction of text";
+        found.push(Violation::new("spec.reason", message));
+    }
+    found
+}
+
 /// Adds the violations of a text of which no part may look like something else.
 pub(super) fn undisguised(field: &str, text: &str, found: &mut Found) {
     found.0.extend(readable(field, text));

@@ -115,29 +115,38 @@ impl TicketChecks {
         &self.0.signal
     }
 
-    /// Returns the known results about the ticket and the requester of a request. The decision selects
-    /// those about the user of its seal.
-    pub(crate) fn about<K: Kind>(&self, request: &K::Request) -> Tickets {
+    /// Returns the known results about this ticket, if one is named.
+    pub(crate) fn named(&self, ticket: Option<&str>) -> Tickets {
         let shared = &*self.0;
         let mut tickets = Tickets {
             checks: Some(Arc::clone(&shared.terms)),
             ..Tickets::default()
         };
+        let Some(ticket) = ticket else {
+            return tickets;
+        };
+        let first = Subject::Ticket(ticket.to_owned());
+        let known = shared.lock();
+        for ((_, check), entry) in known
+            .range((first.clone(), String::new())..)
+            .take_while(|((subject, _), _)| *subject == first)
+        {
+            let said = entry.said.clone();
+            tickets.said.extend(said.map(|said| (check.clone(), said)));
+        }
+        tickets
+    }
+
+    /// Returns the known results about the ticket and the requester of a request. The decision selects
+    /// those about the user of its seal.
+    pub(crate) fn about<K: Kind>(&self, request: &K::Request) -> Tickets {
+        let shared = &*self.0;
+        let mut tickets = self.named(request.terms().ticket);
         let users = match shared.has_on_call_checks {
             true => users::<K>(request),
             false => BTreeSet::new(),
         };
         let known = shared.lock();
-        if let Some(ticket) = request.terms().ticket {
-            let first = Subject::Ticket(ticket.to_owned());
-            for ((_, check), entry) in known
-                .range((first.clone(), String::new())..)
-                .take_while(|((subject, _), _)| *subject == first)
-            {
-                let said = entry.said.clone();
-                tickets.said.extend(said.map(|said| (check.clone(), said)));
-            }
-        }
         for user in users {
             let first = Subject::Requester(Person {
                 user: user.clone(),

@@ -1,6 +1,7 @@
 //! The hook that checks transient bindings. It denies a new one that the operator would never bind;
 //! the contents of an existing one are immutable; only the operator writes its status.
 
+use std::iter::empty;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -8,19 +9,21 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
-use oz_api::RoleKind;
+use oz_api::{Requester, RoleKind};
 use oz_audit::Sink;
+use oz_core::access::emergency;
 use oz_core::access::lock::Access;
 use oz_core::access::policy::{self, Judgement};
 use oz_core::access::seal::Keys;
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::has_come;
-use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Listed, Policy, Terms, may_bind};
+use oz_core::transient::{
+    Binding, Closes, FINALIZER, Kind, Listed, Policy, Terms, longest, may_bind,
+};
 use oz_core::validate::{REQUEST_METADATA, Violation};
 use oz_trail::{Action, Decision};
 
-use super::waiting::WaitingBindings;
-use crate::lock::Locks;
+use super::watches::Watches;
 use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
 use crate::refusal::{
@@ -37,8 +40,7 @@ pub(crate) struct BindingValidator<K> {
     pub(crate) served: Arc<[String]>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
-    pub(crate) locks: Locks,
-    pub(crate) waiting: WaitingBindings,
+    pub(crate) watches: Watches,
     pub(crate) kind: PhantomData<fn() -> K>,
 }
 
@@ -139,10 +141,11 @@ impl<K: Kind> BindingValidator<K> {
             ));
         }
         let access = Access::bound(&asking, &terms.subjects, namespace);
-        self.locks.admit(&access, cx.now).await?;
+        self.watches.locks.admit(&access, cx.now).await?;
         binding
-            .permitted(judgement.as_ref(), terms.reason.as_deref())
+            .permitted(judgement.as_ref(), &asking)
             .map_err(denied)?;
+        self.has_room(binding, judgement.as_ref(), &asking).await?;
         notes = shortened(notes, terms, created, judgement.as_ref());
         let rules = rules(&cx.client, &review.user, namespace, terms).await;
         let rules = match listed {
@@ -170,6 +173,26 @@ impl<K: Kind> BindingValidator<K> {
         })
     }
 
+    /// Checks whether the requester has few enough unreviewed emergencies for another one, as the watch has shown them:
+    /// the operator checks again, and also counts those of this moment.
+    async fn has_room(
+        &self,
+        binding: &Binding<'_>,
+        judgement: Option<&Judgement>,
+        requester: &Requester,
+    ) -> Result<(), Rejection> {
+        let terms = binding.emergency(judgement, requester).map_err(denied)?;
+        let Some(terms) = terms else {
+            return Ok(());
+        };
+        let reviews = self.watches.reviews.all().await?;
+        let reviews = reviews.iter().map(AsRef::as_ref);
+        let uid = binding.metadata.uid.as_deref();
+        let uids = emergency::unreviewed(&self.keys, requester, uid, reviews, empty(), empty());
+        let source = policy::deciders(judgement);
+        emergency::has_room(requester, &source, terms.most, &uids).map_err(denied)
+    }
+
     /// Checks whether one more window of the user may wait to open: that of the object with this UID. This is the
     /// last check, as the window counts from then on.
     async fn may_wait(
@@ -186,7 +209,10 @@ impl<K: Kind> BindingValidator<K> {
             permitted.map_err(|failure| refused::<K>(terms, &failure))
         };
         let (who, when) = ((user, uid), (cx.now, cx.dry_run));
-        self.waiting.admit(&self.keys, who, when, permits).await
+        self.watches
+            .waiting
+            .admit(&self.keys, who, when, permits)
+            .await
     }
 
     /// Checks whether the window ever opens. The published kinds admit one that does not, and so
@@ -240,7 +266,7 @@ fn shortened(
     created: Timestamp,
     judgement: Option<&Judgement>,
 ) -> Notes {
-    let longest = policy::ceiling(judgement);
+    let longest = longest(judgement, terms.emergency);
     match longest.filter(|longest| SignedDuration::from(*longest) < terms.length(created)) {
         Some(longest) => notes.warn(format!(
             "the window will be {longest}, the maximum of the AccessPolicies of the cluster"

@@ -6,6 +6,7 @@ use oz_api::duration::GoDuration;
 use oz_api::{ApprovalConfig, ApprovalRule, Name, OnCallCheck};
 
 use super::combine::{content, missing, shorter};
+use super::without_template::permits_ask;
 use super::{ANOTHER_TEMPLATE, DENIED, Extra, FAILED, Judgement, When, seen};
 use crate::access::decide::{Ask, Denial, REASON_REQUIRED};
 use crate::access::request::Request;
@@ -25,14 +26,10 @@ pub fn holds<T: AccessTemplate>(
     ask: Ask<'_>,
     template: &T,
 ) -> Result<(), Denial> {
-    not_refused(judgement, ask.reason)?;
+    permits_ask(judgement, ask)?;
     let Some(judgement) = judgement else {
         return Ok(());
     };
-    for rule in &judgement.tickets {
-        let who = || format!("AccessPolicy {}", rule.policy);
-        ticket::validate(Some(&rule.ticket), who, ask)?;
-    }
     if judgement.asked > 0 && judgement.template.as_ref() != Some(&seen(template)) {
         let name = Name::from_metadata(template.meta())?;
         let why = format!(
@@ -45,7 +42,7 @@ pub fn holds<T: AccessTemplate>(
     Ok(())
 }
 
-/// Checks the same for an object of a kind that names no change ticket, such as a transient binding or a harness run.
+/// Checks the same for an object of a kind that names no change ticket, such as a harness run.
 ///
 /// # Errors
 /// The reason why not, and the next step.
@@ -69,7 +66,10 @@ pub fn permits(
 }
 
 /// Checks that no access policy refuses, or requires a reason that is missing.
-fn not_refused(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
+///
+/// # Errors
+/// The refusal, or the missing reason.
+pub fn not_refused(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
     let Some(judgement) = judgement else {
         return Ok(());
     };
@@ -315,10 +315,7 @@ pub fn stricter<T: AccessTemplate>(
     };
     let known = ticket::checks(sealed, template);
     let asked = ticket::checks(new, template);
-    let check = asked.iter().find(|check| !known.contains(check));
-    let check = check
-        .filter(|_| !ask.emergency)
-        .map(|check| Stricter::TicketCheck(check.to_string()));
+    let check = further(&known, asked).filter(|_| !ask.emergency);
     // Rules that stay while the requester is on call count, too: the grant follows the sealed checks. A new rule is
     // additional exactly if it is while all checks accept the requester but those of its own source.
     let all = on_call_checks(sealed, template).concat();
@@ -335,7 +332,13 @@ pub fn stricter<T: AccessTemplate>(
     compared(sealed, new, holds, (rules, &cases), check)
 }
 
-/// Returns the same for an object without a template.
+/// Returns the first check that validates the change ticket in addition to the known ones.
+pub(super) fn further(known: &[String], asked: Vec<String>) -> Option<Stricter> {
+    let check = asked.into_iter().find(|check| !known.contains(check));
+    check.map(Stricter::TicketCheck)
+}
+
+/// Returns the same for an object of a kind that names no change ticket.
 #[must_use]
 pub fn stricter_without_template(
     sealed: Option<&Judgement>,
@@ -349,7 +352,7 @@ pub fn stricter_without_template(
     compared(sealed, new, permits, (rules, &cases), None)
 }
 
-fn compared(
+pub(super) fn compared(
     sealed: Option<&Judgement>,
     new: Option<&Judgement>,
     holds: Result<(), Denial>,

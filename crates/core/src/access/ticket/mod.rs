@@ -1,11 +1,12 @@
-//! Change tickets in the decision about a request: whether it names one that its template and the access
-//! policies accept ([`validate`]), and the responses to its ticket checks ([`stage`]), before the grant and
+//! Change tickets in the decision about a request or transient binding: whether it names one that its template and the
+//! access policies accept ([`validate`]), and the responses to its ticket checks ([`stage`]), before the grant and
 //! while it lasts. An emergency needs no change ticket: it is granted without a check, and reviewed
 //! afterwards.
 
 mod stage;
 
 use oz_api::TicketConfig;
+use oz_trail::Record;
 use serde::{Deserialize, Serialize};
 
 use super::ask::Ask;
@@ -15,7 +16,8 @@ use crate::kinds::AccessTemplate;
 use crate::validate::matching;
 
 pub use stage::{AWAY, REFUSED, UNKNOWN, WAITING};
-pub(super) use stage::{Fresh, Lost, counts, due, ended, fact, keep, lost, repeat, settled, wait};
+pub(super) use stage::{Fresh, Lost, counts, due, lost, repeat, settled, wait};
+pub(crate) use stage::{ended, fact, keep, lost_fact, wait_for};
 
 /// The last part of the refusal of a request without a change ticket: the missing field.
 pub const TICKET_REQUIRED: &str = "; set spec.ticket";
@@ -90,24 +92,60 @@ pub fn terms<T: AccessTemplate>(
     judgement: Option<&Judgement>,
     template: &T,
 ) -> Option<Ticket> {
+    named(ask, || checks(judgement, template))
+}
+
+/// Returns the change ticket of an object without a template, with the checks that the access policies require.
+#[must_use]
+pub fn policy_terms(ask: Ask<'_>, judgement: Option<&Judgement>) -> Option<Ticket> {
+    named(ask, || policy_checks(judgement))
+}
+
+fn named(ask: Ask<'_>, checks: impl FnOnce() -> Vec<String>) -> Option<Ticket> {
     Some(Ticket {
         name: ask.ticket?.to_owned(),
         checks: match ask.emergency {
             true => Vec::new(),
-            false => checks(judgement, template),
+            false => checks(),
         },
         unanswered: Vec::new(),
+    })
+}
+
+/// Adds the checks of a change ticket to the audit record of a grant.
+#[must_use]
+pub(crate) fn detailed(record: Record, ticket: &Ticket) -> Record {
+    let lists = [
+        ("ticketChecks", &ticket.checks),
+        ("ticketCheckUnavailable", &ticket.unanswered),
+    ];
+    let lists = lists.into_iter().filter(|(_, checks)| !checks.is_empty());
+    lists.fold(record, |record, (name, checks)| {
+        record.detail(name, checks.join(", "))
     })
 }
 
 /// Returns the checks that a template and the access policies name, each once.
 #[must_use]
 pub fn checks<T: AccessTemplate>(judgement: Option<&Judgement>, template: &T) -> Vec<String> {
-    let own = template.config().ticket.iter();
-    let added = judgement.iter().flat_map(|judgement| &judgement.tickets);
-    let added = added.map(|rule| &rule.ticket);
+    once_each(template.config().ticket.iter().chain(added(judgement)))
+}
+
+/// Returns the checks that the access policies name, each once.
+#[must_use]
+pub fn policy_checks(judgement: Option<&Judgement>) -> Vec<String> {
+    once_each(added(judgement))
+}
+
+/// Returns the requirements of the access policies for change tickets.
+fn added(judgement: Option<&Judgement>) -> impl Iterator<Item = &TicketConfig> {
+    let rules = judgement.map_or(&[][..], |judgement| &judgement.tickets);
+    rules.iter().map(|rule| &rule.ticket)
+}
+
+fn once_each<'a>(configs: impl Iterator<Item = &'a TicketConfig>) -> Vec<String> {
     let mut checks = Vec::new();
-    for config in own.chain(added) {
+    for config in configs {
         match &config.check {
             Some(check) if !checks.contains(check) => checks.push(check.clone()),
             _ => {}

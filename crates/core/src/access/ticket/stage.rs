@@ -9,7 +9,7 @@
 //! See docs/adr/0031-a-server-of-tickets-that-says-nothing.md.
 
 use jiff::{SignedDuration, Timestamp};
-use oz_api::{Phase, conditions};
+use oz_api::{EndReason, Phase, conditions};
 
 use super::super::kind::{FactsOf, Kind};
 use super::super::request::StoredRequest;
@@ -127,7 +127,7 @@ pub(in crate::access) fn counts(
 
 /// Returns the condition that a change ticket was accepted, or that no server responded and the check
 /// permitted that.
-pub(in crate::access) fn fact(ticket: &Ticket) -> Fact {
+pub(crate) fn fact(ticket: &Ticket) -> Fact {
     let name = &ticket.name;
     let message = match (&*ticket.checks, &*ticket.unanswered) {
         ([], _) => format!("Ticket {name}, without a check"),
@@ -148,7 +148,7 @@ pub(in crate::access) fn fact(ticket: &Ticket) -> Fact {
 
 /// Returns the reason why a grant ends before its expiry: its change ticket was closed, or no server
 /// responded for too long.
-pub(in crate::access) fn ended(now: Timestamp, ticket: &Ticket, known: &Tickets) -> Option<End> {
+pub(crate) fn ended(now: Timestamp, ticket: &Ticket, known: &Tickets) -> Option<End> {
     let name = &ticket.name;
     let checks = ticket.checks.iter().map(|check| {
         let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
@@ -202,6 +202,15 @@ fn gives_up(said: &Said, terms: CheckTerms) -> Option<Timestamp> {
     (terms.failure_policy == FailurePolicy::Fail).then(|| after(since, longest))
 }
 
+/// Returns the condition of a change ticket because of which a grant ends; `None` for another end.
+pub(crate) fn lost_fact(end: &End) -> Option<Fact> {
+    let reasons = [EndReason::TicketClosed, EndReason::TicketCheckUnavailable];
+    reasons.contains(&end.reason).then(|| {
+        let detail = end.detail().to_owned();
+        Fact::fails(conditions::TICKET_ACCEPTED, end.reason.into(), detail)
+    })
+}
+
 /// Returns the plan of a request that waits for a response: its checks, and the time of the next pass.
 pub(in crate::access) fn wait<K: Kind>(
     kind: &K,
@@ -219,27 +228,44 @@ pub(in crate::access) fn wait<K: Kind>(
     let template = known.template.as_deref();
     let ticket =
         template.and_then(|template| super::terms(request.ask, judgement.as_ref(), template));
-    let Some(ticket) = ticket else {
+    let times = (now, request.created());
+    match ticket {
+        Some(ticket) => wait_for(times, request.uid(), &ticket, &known.tickets, reason, plan),
+        None => plan,
+    }
+}
+
+/// Returns the same plan for any object with this UID and change ticket, which was created at `created` and waits for
+/// this reason.
+pub(crate) fn wait_for(
+    (now, created): (Timestamp, Timestamp),
+    uid: &str,
+    ticket: &Ticket,
+    known: &Tickets,
+    reason: &str,
+    plan: Plan,
+) -> Plan {
+    if ![WAITING, AWAY].contains(&reason) {
         return plan;
-    };
+    }
     let due = |check: &&String| {
-        let Some(terms) = known.tickets.terms(check) else {
+        let Some(terms) = known.terms(check) else {
             return false;
         };
-        let Some(said) = known.tickets.said.get(*check) else {
+        let Some(said) = known.said.get(*check) else {
             return true;
         };
         let away = matches!(said.answer, Answer::Away(_));
-        !counts((now, request.created()), said, terms, Fresh::Now)
+        !counts((now, created), said, terms, Fresh::Now)
             || away && has_come(now, after(said.asked_at, AGAIN))
     };
     let due = ticket.checks.iter().filter(due);
-    let asks = due.map(|check| ask(check, &ticket, request.uid(), true));
+    let asks = due.map(|check| ask(check, ticket, uid, true));
     plan.then(asks).wake_at(after(now, AGAIN))
 }
 
 /// Returns the plan of a grant while it lasts: its checks, and the time of the next pass.
-pub(in crate::access) fn keep(
+pub(crate) fn keep(
     now: Timestamp,
     uid: &str,
     ticket: &Ticket,

@@ -202,6 +202,21 @@ mod tests {
     }
 
     #[test]
+    fn terms_of_access_policy_are_checked_in_their_field() {
+        let mut config = config();
+        config.review.groups.clear();
+        config.open_reviews = 0;
+        let mut found = Found::default();
+        check_at("spec.then.emergency", &config, &mut found);
+        let fields: Vec<&str> = found.0.iter().map(|one| one.field.as_str()).collect();
+        let expected = [
+            "spec.then.emergency.review",
+            "spec.then.emergency.openReviews",
+        ];
+        assert_eq!(fields, expected);
+    }
+
+    #[test]
     fn a_finding_has_a_reason_that_is_what_it_looks_like() {
         let long = "x".repeat(1024 * 1024);
         for (finding, reason, good) in [

@@ -6,6 +6,8 @@
 mod combine;
 mod effect;
 mod emergency;
+#[cfg(test)]
+mod emergency_tests;
 pub mod situation;
 pub mod status;
 #[cfg(test)]

@@ -28,8 +28,8 @@ pub fn emergency_terms(
         };
         permitted(requester, &source, config)?;
         let terms = Terms::parse(config).ok_or_else(|| invalid(&source))?;
-        combined = Some(match combined {
-            Some(known) => stricter(known, terms),
+        combined = Some(match &combined {
+            Some(known) => stricter(known, &terms),
             None => terms,
         });
     }
@@ -63,7 +63,7 @@ pub fn deciders(judgement: Option<&Judgement>) -> String {
 
 /// Combines two terms to the stricter of each. A reviewer is a name that both have: a user who is in a group of the one
 /// and in another group of the other is not among them.
-fn stricter(one: Terms, other: Terms) -> Terms {
+fn stricter(one: &Terms, other: &Terms) -> Terms {
     Terms {
         longest: one.longest.min(other.longest),
         within: one.within.min(other.within),

@@ -329,7 +329,7 @@ fn order_of<K: InMemory>() -> String {
     };
     let mut rules = [at_any_time::<K>(), inside_window()].concat();
     if K::APPROVABLE {
-        rules.extend(of_own_kinds());
+        rules.extend(of_own_kinds::<K>());
     }
     rules.retain(|rule| !of_others(rule.0));
     order::table(Asked::new, &rules)

@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use super::schema::{DURATION, DURATION_MESSAGE};
-use super::{ApprovalRule, OnCallCheck, TicketConfig};
+use super::{ApprovalRule, EmergencyConfig, OnCallCheck, TicketConfig};
 
 /// The effects of an access policy on the requests that it selects, in addition to the template. Of several
 /// access policies, the strictest effect of each kind applies.
@@ -28,6 +28,13 @@ pub struct PolicyThen {
     /// template. Emergencies never require one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require_ticket: Option<TicketConfig>,
+
+    /// Terms for emergencies of transient bindings (spec.emergency), which have no template. A transient
+    /// binding can be an emergency if an access policy has these terms, and all access policies that require
+    /// approvals or a change ticket of it have them. It has no effect on other kinds, which have the terms of
+    /// their template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emergency: Option<EmergencyConfig>,
 
     /// Maximum duration of access, in units from h to ns, such as 30m. A request for more is shortened to
     /// it. If unset, only the template limits the duration.

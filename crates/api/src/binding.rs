@@ -148,7 +148,8 @@ pub enum SubjectKind {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingStatus {
-    /// Conditions of the binding, one of each type: Ready, Effective, Approved, NameConflict.
+    /// Conditions of the binding, one of each type: Ready, Effective, Approved, TicketAccepted, Emergency,
+    /// NameConflict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

@@ -1,4 +1,5 @@
-//! `spec.accessConfig.emergency`: the users who get access without approvals, and the users who review it afterwards.
+//! `spec.accessConfig.emergency`, and `emergency` of an access policy: the users who get access without approvals, and
+//! the users who review it afterwards.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::KubeSchema;
@@ -15,7 +16,7 @@ pub const DEFAULT_REVIEW_WITHIN: &str = "24h";
 pub const DEFAULT_OPEN_REVIEWS: i32 = 2;
 
 /// Users who get access without approvals, its maximum duration, and the review.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EmergencyConfig {
     /// Groups that may declare an emergency, at most 64. They need not be among allowedGroups.
@@ -29,8 +30,8 @@ pub struct EmergencyConfig {
     #[schemars(length(max = 64), inner(length(max = 512)))]
     pub users: Vec<String>,
 
-    /// Maximum duration of access in an emergency, in units from h to ns, such as 30m. Must not exceed
-    /// maxDuration of the template.
+    /// Maximum duration of access in an emergency, in units from h to ns, such as 30m. In a template, it must
+    /// not exceed maxDuration of the template.
     #[serde(default = "default_max_duration")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new(DURATION).message(DURATION_MESSAGE))]
@@ -47,7 +48,7 @@ pub struct EmergencyConfig {
 }
 
 /// Users who review an emergency. The requester never counts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReviewConfig {
     /// Time from the grant until which the review is due, in units from h to ns, such as 24h.

@@ -235,7 +235,7 @@ fn of_binding<K: transient::Kind>(
             Closes::At(until) => format!("until {until}"),
         }),
         reason: terms.reason.clone(),
-        ticket: None,
+        ticket: terms.ticket.clone(),
         digest: asked.digest.clone(),
         until: asked.until,
         requester: stamp.requester.user.clone(),

@@ -37,6 +37,10 @@ pub struct Ask<'a> {
     pub duration: Option<&'a str>,
     /// The reason.
     pub reason: Option<&'a str>,
+    /// The change ticket.
+    pub ticket: Option<&'a str>,
+    /// Whether the binding is an emergency.
+    pub emergency: bool,
 }
 
 /// The reason why a transient binding cannot be created, or is not in effect.
@@ -111,10 +115,14 @@ impl Ask<'_> {
             ("validUntil", self.until),
             ("duration", self.duration),
             ("reason", self.reason),
+            ("ticket", self.ticket),
         ] {
             if let Some(value) = value {
                 spec.insert(field.to_owned(), value.into());
             }
+        }
+        if self.emergency {
+            spec.insert("emergency".to_owned(), true.into());
         }
         Ok(json!({"metadata": {"generateName": format!("{prefix}-")}, "spec": spec}))
     }

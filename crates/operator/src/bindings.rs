@@ -10,14 +10,16 @@ use oz_api::{AccessLock, AccessRequestApproval, Phase, labels};
 use oz_core::access::policy;
 use oz_core::access::seal::Keys;
 use oz_core::controller::Failure;
-use oz_core::transient::{Facts, Kind, Lookup, Question, Transient, Want, may_bind};
+use oz_core::transient::{Facts, Kind, Lookup, Question, StoredBinding, Transient, Want, may_bind};
 use oz_engine::{Cx, Observe, Watches};
 use oz_runtime::Store;
 
 use crate::answers::{about_bindings, approvals, seen};
+use crate::emergencies::Emergencies;
 use crate::locks;
 use crate::roles::{self, may};
 use crate::stamps::Stamps;
+use crate::tickets::TicketChecks;
 use crate::waiting_bindings::WaitingBindings;
 
 pub(crate) struct Bindings<K> {
@@ -31,15 +33,14 @@ pub(crate) struct Bindings<K> {
     pub(crate) stamps: Stamps,
     /// The bindings of all kinds that wait for their windows.
     pub(crate) waiting: WaitingBindings,
+    pub(crate) emergencies: Emergencies,
+    pub(crate) tickets: TicketChecks,
 }
 
 impl<K: Kind> Bindings<K> {
     /// Returns the approvals and denials of a pending binding from a watch, if access policies
     /// require approval.
-    fn answers(&self, object: &K) -> Vec<AccessRequestApproval> {
-        let Ok(view) = object.stored() else {
-            return Vec::new();
-        };
+    fn answers(&self, view: &StoredBinding<'_>) -> Vec<AccessRequestApproval> {
         let candidate = view.candidate(&self.namespace);
         if candidate.phase != Phase::Pending || !policy::requires_approval(candidate.metadata) {
             return Vec::new();
@@ -53,6 +54,7 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
         let watches = Watches::new(&self.objects)
             .marked(K::MARK)
             .related(&self.approvals, about_bindings(&self.namespace))
+            .signalled(self.tickets.signal())
             .ended_by(
                 &self.locks,
                 locks::bindings(&self.keys, &self.approvals, &self.namespace),
@@ -65,9 +67,14 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
     }
 
     fn facts(&self, object: &K) -> Facts {
+        let view = object.stored().ok();
+        let view = view.as_ref();
         Facts {
-            approvals: self.answers(object),
+            approvals: view.map_or_else(Vec::new, |view| self.answers(view)),
             locks: locks::locks(&self.locks),
+            tickets: self
+                .tickets
+                .about_ticket(view.and_then(|view| view.ask().ticket)),
             ..Facts::default()
         }
     }
@@ -77,6 +84,12 @@ impl<K: Kind> Observe<Transient<K>> for Bindings<K> {
             Question::Waiting(requester) => {
                 let waiting = self.waiting.find(&self.keys, &requester.user, cx.now());
                 facts.waiting = Some(waiting.await);
+            }
+            Question::Emergencies(limit) => {
+                let Some(uid) = object.meta().uid.as_deref() else {
+                    return;
+                };
+                facts.unreviewed = Some(self.emergencies.take(cx.now(), uid, &limit));
             }
             Question::SameStamp => {
                 facts.same_stamp = Some(self.stamps.same(cx.now(), &self.objects, object));

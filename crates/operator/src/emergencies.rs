@@ -13,6 +13,7 @@ use oz_core::access::kind::ReviewLimit;
 use oz_core::access::seal::Keys;
 use oz_core::controller::Failure;
 use oz_core::kinds::AccessRequest;
+use oz_core::transient::Kind;
 use oz_runs::run::is_over;
 use oz_runtime::Store;
 use oz_trail::{AuditEvent, Record};
@@ -47,6 +48,19 @@ impl RequestLookup for RunLookup {
         let status = run.status.as_ref();
         let has_begun = status.is_some_and(|status| status.job_name.is_some());
         Some(!is_over(&run) || has_begun)
+    }
+}
+
+/// The transient bindings of a kind, by their UIDs.
+pub(crate) struct BindingLookup<K>(pub(crate) Store<K>);
+
+impl<K: Kind> RequestLookup for BindingLookup<K> {
+    fn may_hold(&self, uid: &str) -> Option<bool> {
+        let binding = self.0.by_uid(uid)?;
+        let Some(status) = binding.status() else {
+            return Some(true);
+        };
+        Some(!status.phase.is_terminal() || status.activated_at.is_some())
     }
 }
 
@@ -144,7 +158,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use oz_api::{ExecAccessRequest, Phase, RequestStatus};
+    use oz_api::{BindingStatus, ExecAccessRequest, Phase, RequestStatus, TransientRoleBinding};
 
     use super::*;
 
@@ -221,6 +235,48 @@ mod tests {
         let later = now + KEPT - SignedDuration::from_nanos(1);
         assert_eq!(count(&gone, later, "b", &place("alice", 1)), Ok(1));
         assert_eq!(count(&gone, now + KEPT, "b", &place("alice", 1)), Ok(0));
+    }
+
+    fn binding(phase: Phase, activated_at: Option<Timestamp>) -> TransientRoleBinding {
+        let mut binding = TransientRoleBinding::default();
+        binding.metadata.uid = Some("a".into());
+        binding.metadata.name = Some("a".into());
+        binding.status = Some(BindingStatus {
+            phase,
+            activated_at,
+            ..BindingStatus::default()
+        });
+        binding
+    }
+
+    #[test]
+    fn emergency_of_binding_keeps_its_room_until_it_is_denied() {
+        let now = Timestamp::UNIX_EPOCH;
+        for (phase, activated_at, others) in [
+            (Phase::Pending, None, 1),
+            (Phase::Active, Some(now), 1),
+            (Phase::Expired, Some(now), 1),
+            (Phase::Denied, None, 0),
+            (Phase::Expired, None, 0),
+        ] {
+            let store = Store::fixed(vec![binding(phase, activated_at)]);
+            let keys = Keys::with_every_owner([[1; 32]]);
+            let records = Some(Store::fixed(Vec::<AuditEvent>::new()));
+            let all = Emergencies::new(
+                &keys,
+                records,
+                ReviewStores::fixed(Vec::new()),
+                vec![Box::new(BindingLookup(store))],
+            );
+            assert_eq!(count(&all, now, "a", &place("alice", 1)), Ok(0));
+            // Longer than for an object that does not exist any more.
+            let later = now + KEPT + KEPT;
+            assert_eq!(
+                count(&all, later, "b", &place("alice", 1)),
+                Ok(others),
+                "{phase} {activated_at:?}"
+            );
+        }
     }
 
     #[test]

@@ -150,15 +150,18 @@ impl Reviews {
     }
 
     /// Opens the review of an audit record. Its name follows from the record: a repeated call has
-    /// no further effect. If its namespace accepts no review, such as a deleted one, the review is
-    /// opened in oz's own.
+    /// no further effect. If its namespace accepts no review, such as a deleted one, or the access is to
+    /// the whole cluster, the review is opened in oz's own.
     async fn open(&self, event: &AuditEvent) -> anyhow::Result<()> {
         let Some(found) = Subject::from_record(&self.keys, &event.spec.record, &self.break_glass)
         else {
             return Ok(());
         };
         let records = self.records_of(&found).await?;
-        for own in [None, Some(&*self.reviews.namespace)] {
+        // Access to the whole cluster is in no namespace.
+        let of_cluster = found.record().request.namespace.is_empty();
+        let places = [None, Some(&*self.reviews.namespace)].into_iter();
+        for own in places.filter(|own| own.is_some() || !of_cluster) {
             let Some(new) = subject::opened(&self.keys, &found, records.clone(), own)? else {
                 return Ok(());
             };

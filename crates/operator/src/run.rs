@@ -44,7 +44,7 @@ use crate::args::Args;
 use crate::bindings::Bindings;
 use crate::canary::Canary;
 use crate::composites::{Policies, Reports, ReportsPort, Runs, RunsPort, Surveys, Webhooks};
-use crate::emergencies::{Emergencies, RequestLookup, RunLookup};
+use crate::emergencies::{BindingLookup, Emergencies, RequestLookup, RunLookup};
 use crate::evidence_seals::EvidenceSeals;
 use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
@@ -191,12 +191,7 @@ impl Operator<'_> {
         if self.settings.access.pods {
             pods(engine, &parts, &mut owners);
         }
-        bindings(
-            engine,
-            (self.settings, &self.args.common.namespace),
-            &self.keys,
-            &mut owners,
-        );
+        bindings(engine, &parts, &mut owners);
         let policies = engine.runtime().feeds().store();
         engine.controller(AccessPolicyStatus, AccessPolicies { policies });
         owners
@@ -397,6 +392,9 @@ impl Operator<'_> {
         if self.settings.harness.enabled {
             requests.push(Box::new(RunLookup(kept::runs(feeds))));
         }
+        for_each_kind!(bindings B => {
+            requests.push(Box::new(BindingLookup(kept::bindings::<B>(feeds))));
+        });
         let records = self.emergencies_on_record(runtime);
         Emergencies::new(&self.keys, records, self.review_stores(runtime), requests)
     }
@@ -537,7 +535,7 @@ fn template_interval(settings: &OzConfiguration) -> SignedDuration {
     SignedDuration::from_mins(minutes.max(1).cast_signed())
 }
 
-/// The common components of both kinds of access.
+/// The common components of the kinds of access and of transient bindings.
 struct Parts<'a> {
     settings: &'a OzConfiguration,
     namespace: &'a str,
@@ -655,31 +653,29 @@ fn pods(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
 
 /// Adds transient bindings. If no role may be bound, no new binding is created: but existing
 /// bindings must end, and deleted objects must be removed.
-fn bindings(
-    engine: &mut Engine,
-    (settings, namespace): (&OzConfiguration, &str),
-    keys: &Keys,
-    owners: &mut Owners,
-) {
-    let policy = Arc::new(settings.policy(namespace));
+fn bindings(engine: &mut Engine, parts: &Parts<'_>, owners: &mut Owners) {
+    let settings = parts.settings;
+    let policy = Arc::new(settings.policy(parts.namespace));
     let mut waiting = WaitingBindings::default();
     let feeds = engine.runtime().feeds();
     for_each_kind!(bindings K => { waiting.add::<K>(feeds) });
     if settings.transient.serve_example_com {
         for_each_kind!(published K => { waiting.add::<K>(feeds) });
     }
-    let terms = (keys, &policy, &waiting);
-    for_each_kind!(bindings K => { binding::<K>(engine, terms, owners) });
+    let terms = (&policy, &waiting);
+    for_each_kind!(bindings K => { binding::<K>(engine, parts, terms, owners) });
     if settings.transient.serve_example_com {
-        for_each_kind!(published K => { binding::<K>(engine, terms, owners) });
+        for_each_kind!(published K => { binding::<K>(engine, parts, terms, owners) });
     }
 }
 
 fn binding<K: Kind>(
     engine: &mut Engine,
-    (keys, policy, waiting): (&Keys, &Arc<Policy>, &WaitingBindings),
+    parts: &Parts<'_>,
+    (policy, waiting): (&Arc<Policy>, &WaitingBindings),
     owners: &mut Owners,
 ) {
+    let keys = parts.keys;
     let feeds = engine.runtime().feeds();
     let objects = kept::bindings::<K>(feeds);
     let (locks, approvals) = (feeds.store(), feeds.store());
@@ -698,6 +694,8 @@ fn binding<K: Kind>(
             namespace: policy.own_namespace.as_str().into(),
             stamps: Stamps::default(),
             waiting: waiting.clone(),
+            emergencies: parts.emergencies.clone(),
+            tickets: parts.tickets.clone(),
         },
     );
 }

@@ -3,6 +3,7 @@
 //! incomplete as soon as a user tampers with it. One cluster for all tests, one test at a time.
 
 mod approvals;
+mod binding_tickets;
 mod crash;
 mod emergencies;
 mod escalation;

@@ -60,7 +60,8 @@ pub struct AccessReviewSpec {
     pub attestation: Option<Attestation>,
 
     /// Namespace of the reviewed access, if the review is in oz's own namespace since that namespace was deleted or
-    /// does not accept the review. Otherwise it is the namespace of the review.
+    /// does not accept the review; empty if the access was to the whole cluster. If unset, it is the namespace of the
+    /// review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub reviewed_namespace: Option<String>,

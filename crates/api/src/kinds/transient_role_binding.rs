@@ -14,7 +14,7 @@ use crate::schema::{
     DURATION_MESSAGE, OPTIONAL_DURATION, SPEC_IS_GIVEN, SPEC_IS_GIVEN_MESSAGE, SPEC_IS_IMMUTABLE,
     optional_timestamp,
 };
-use crate::{BindingStatus, BindingSubject, RoleReference};
+use crate::{BindingStatus, BindingSubject, RoleReference, TICKET, TICKET_MESSAGE};
 
 /// The role, the subjects and the window. Cannot be changed.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -91,6 +91,23 @@ pub struct TransientRoleBindingSpec {
     )]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
+
+    /// Change ticket that requires the binding, such as INC-42, of at most 128 characters. Required if an
+    /// access policy requires a change ticket.
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = Rule::new(TICKET).message(TICKET_MESSAGE))]
+    pub ticket: Option<String>,
+
+    /// Declares an emergency: the role is bound without approvals and without a change ticket if
+    /// then.emergency of the access policies names the requester, and the binding is reviewed afterwards.
+    /// Requires a reason, the requester as the only subject, and no validFrom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emergency: Option<bool>,
 }
 
 impl Kind for TransientRoleBinding {

@@ -120,10 +120,11 @@ pub async fn explain<K: Kind>(
             rules.push(list(configured, permits));
             let locks = locks::seen(cluster).await;
             let access = Access::bound(&requester, &terms.subjects, binding.namespace());
+            let access = access.in_emergency(terms.emergency);
             let lock = locks.against(&access, now);
             rules.extend(lock.map(|lock| Rule::new("locks", Some(false), lock.to_string())));
             let judged = policies::sealed_of(&binding);
-            rules.extend(agreed(&judged, &binding, terms));
+            rules.extend(agreed(&judged, &binding, &requester));
             if let (Ok(content), Ok(may)) = (content, may) {
                 let lookup = Lookup {
                     role: Ok(content),
@@ -136,6 +137,8 @@ pub async fn explain<K: Kind>(
                     waiting: Some(Vec::new()),
                     same_stamp: Some(None),
                     lookup: Some(lookup),
+                    // Neither can the number of unreviewed emergencies.
+                    unreviewed: Some(Ok(Vec::new())),
                     ..Facts::default()
                 };
                 let asks = (&requester, judged.judgement);
@@ -163,17 +166,19 @@ pub async fn explain<K: Kind>(
     })
 }
 
-/// Returns the judgement of the access policies at the creation, if there is one.
-fn agreed(judged: &Judged, binding: &Binding<'_>, terms: &Terms) -> Vec<Rule> {
-    let Some(judgement) = &judged.judgement else {
+/// Returns the judgement of the access policies at the creation, if there is one, or if the binding is an emergency.
+fn agreed(judged: &Judged, binding: &Binding<'_>, requester: &Requester) -> Vec<Rule> {
+    let (judgement, ask) = (judged.judgement.as_ref(), binding.ask());
+    if judgement.is_none() && !ask.emergency {
         return Vec::new();
-    };
-    let permitted = binding.permitted(Some(judgement), terms.reason.as_deref());
-    let policies = match permitted {
+    }
+    let policies = match binding.permitted(judgement, requester) {
         Err(denial) => Rule::new("policies", Some(false), denial.message),
         Ok(()) => Rule::new("policies", Some(true), judged.effect()),
     };
-    let approval = judgement.approval.as_ref().map(|_| match &judged.missing {
+    // An emergency requires no approvals.
+    let required = judgement.filter(|judgement| judgement.approval.is_some() && !ask.emergency);
+    let approval = required.map(|_| match &judged.missing {
         Some(missing) => Rule::new("approval", Some(false), missing),
         None => Rule::new("approval", None, "approvals are required"),
     });

@@ -240,8 +240,9 @@ impl<R: AccessRequest> NewObject for NewRequest<'_, R> {
         let Some(unreviewed) = &self.facts.unreviewed else {
             return Err(Stop::Need(RequestQuestion::Reviews));
         };
-        let (creator, template) = (self.creation.creator, self.request.template);
-        emergency::has_room(creator, template, terms.most, unreviewed).map_err(Stop::from)
+        let source = format!("template {}", self.request.template);
+        emergency::has_room(self.creation.creator, &source, terms.most, unreviewed)
+            .map_err(Stop::from)
     }
 }
 

@@ -215,7 +215,7 @@ fn is_member(requester: &Requester, rules: &AccessConfig) -> bool {
     groups.any(|group| rules.allowed_groups.contains(group))
 }
 
-pub(super) fn subject(requester: &Requester) -> Subject {
+pub(crate) fn subject(requester: &Requester) -> Subject {
     match requester.service_account() {
         Some((namespace, name)) => Subject {
             api_group: None,

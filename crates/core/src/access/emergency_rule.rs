@@ -1,4 +1,4 @@
-//! The rule of a template about emergencies: the users who get access without approvals.
+//! The rule of a template, or of an access policy, about emergencies: the users who get access without approvals.
 
 use oz_api::{AccessConfig, EmergencyConfig, Requester};
 
@@ -26,7 +26,6 @@ pub fn may_declare(
     template: &str,
     (emergency, field): (Option<&EmergencyConfig>, &str),
 ) -> Result<String, Denial> {
-    let user = &requester.user;
     let Some(emergency) = emergency else {
         return Err(Denial::new(
             "EmergencyAccessDisabled",
@@ -36,6 +35,20 @@ pub fn may_declare(
             ),
         ));
     };
+    permitted(requester, &format!("template {template}"), emergency)
+}
+
+/// Checks whether these terms grant a requester access in an emergency; `source` names the template or access policy
+/// that has them.
+///
+/// # Errors
+/// A [`Denial`] with the reason and the next step.
+pub fn permitted(
+    requester: &Requester,
+    source: &str,
+    emergency: &EmergencyConfig,
+) -> Result<String, Denial> {
+    let user = &requester.user;
     if requester.user.len() > MAX_NAME || requester.uid.len() > MAX_NAME {
         let message = format!(
             "the name or UID of the requester is longer than {MAX_NAME} bytes, the maximum for a \
@@ -44,14 +57,12 @@ pub fn may_declare(
         return Err(Denial::new("NameTooLong", message));
     }
     if is_listed(&emergency.groups, &emergency.users, requester) {
-        return Ok(format!(
-            "template {template} grants {user} access in emergencies"
-        ));
+        return Ok(format!("{source} grants {user} access in emergencies"));
     }
     Err(Denial::new(
         "EmergencyNotAllowed",
         format!(
-            "template {template} does not grant {user} access in emergencies, but only {}; create \
+            "{source} does not grant {user} access in emergencies, but only {}; create \
              a request without spec.emergency, or have one of these users create it",
             list(&format_subjects(&emergency.users, &emergency.groups))
         ),

@@ -16,7 +16,7 @@ use super::kind::{KeepFinished, PodReplaced};
 use super::request::StoredRequest;
 use super::status::{self, Fact, end_message, end_reason};
 use super::unseen::{GrantObjects, undecided, unseen};
-use super::{approval, objects, policy, sessions};
+use super::{approval, objects, policy, sessions, ticket};
 use crate::controller::{Failure, Live, Plan, Step};
 use crate::lifecycle::revoke::{self, Marks, by_power, disarm, remove};
 use crate::lifecycle::seal::Keys;
@@ -58,14 +58,7 @@ pub fn granted(now: Timestamp, grant: &Grant) -> Record {
             .detail("approvalReplaced", on_call.rules.join(", "));
     }
     if let Some(ticket) = &grant.ticket {
-        for (name, checks) in [
-            ("ticketChecks", &ticket.checks),
-            ("ticketCheckUnavailable", &ticket.unanswered),
-        ] {
-            if !checks.is_empty() {
-                record = record.detail(name, checks.join(", "));
-            }
-        }
+        record = ticket::detailed(record, ticket);
     }
     if approvers.is_empty() {
         return record;

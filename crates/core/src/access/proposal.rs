@@ -230,7 +230,8 @@ impl<K: Kind> Proposal for AccessProposal<'_, K> {
         requester: &Requester,
         unreviewed: &[String],
     ) -> Result<(), Denial> {
-        emergency::has_room(requester, self.request.template, terms.most, unreviewed)
+        let source = format!("template {}", self.request.template);
+        emergency::has_room(requester, &source, terms.most, unreviewed)
     }
 
     fn ticket(&self, judgement: Option<&Judgement>) -> Option<(Ticket, &Tickets)> {

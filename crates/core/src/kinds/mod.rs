@@ -238,6 +238,8 @@ macro_rules! own_binding {
                     valid_until: spec.valid_until.as_deref(),
                     duration: spec.duration.as_deref(),
                     reason: spec.reason.as_deref(),
+                    ticket: spec.ticket.as_deref(),
+                    emergency: spec.emergency == Some(true),
                 };
                 $crate::transient::Terms::of_spec(&spec, $cluster)
             }

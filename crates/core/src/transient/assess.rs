@@ -1,16 +1,17 @@
 //! The assessment of a transient binding. All other code follows its result.
 
 use jiff::Timestamp;
-use oz_api::{ApprovalStatus, EndReason, Phase, conditions, labels};
+use oz_api::{ApprovalStatus, EndReason, Phase, labels};
 
-use super::facts::{Assessment, Facts, Opens, Question, State};
+use super::facts::{Assessment, ESTABLISHED, Facts, Opens, Question, State};
 use super::grant::Grant;
 use super::kind::{Kind, StoredBinding, Transient};
 use super::proposal::{BindingProposal, Stop};
-use crate::access::approval;
 use crate::access::fact::Fact;
 use crate::access::lock::Access;
 use crate::access::rules::{self, Held, HeldFacts, Passed};
+use crate::access::ticket::Ticket;
+use crate::access::{approval, ticket};
 use crate::controller::Live;
 use crate::lifecycle::drift::{self, Drift};
 use crate::lifecycle::machine::{self, Lifecycle, Lost, Sealed};
@@ -49,15 +50,15 @@ struct Pass<'a, K: Kind> {
     live: &'a [Live],
     /// The sealed grant, and the live object that carries it.
     decided: Option<(Grant, &'a Live)>,
-    /// The approvals that the binding requires without a grant.
-    approval: ApprovalState,
+    /// What the rules established about the binding without a grant.
+    waiting: Waiting,
 }
 
-/// The approvals of a binding without a grant.
+/// The conditions and approvals of a binding without a grant.
 #[derive(Default)]
-struct ApprovalState {
-    /// The condition of the approvals.
-    approved: Option<Fact>,
+struct Waiting {
+    /// The established conditions, of the types in [`ESTABLISHED`].
+    facts: Vec<Fact>,
     /// The required approvals, as the status shows them.
     status: Option<ApprovalStatus>,
     /// The instant at which a lock on an approver ends and the approval counts again, if there is such a lock.
@@ -85,14 +86,19 @@ impl<'a, K: Kind> Pass<'a, K> {
             known,
             live,
             decided,
-            approval: ApprovalState::default(),
+            waiting: Waiting::default(),
         }
     }
 }
 
 impl Held for Grant {
     fn access(&self) -> Access<'_> {
-        Access::bound(&self.requester, &self.subjects, self.namespace())
+        let access = Access::bound(&self.requester, &self.subjects, self.namespace());
+        access.in_emergency(self.emergency.is_some())
+    }
+
+    fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.as_ref()
     }
 }
 
@@ -155,7 +161,7 @@ impl<K: Kind> Lifecycle for Pass<'_, K> {
             now: self.now,
             locks: &self.known.locks,
             template: None,
-            tickets: None,
+            tickets: Some(&self.known.tickets),
         };
         rules::while_granted::<BindingProposal<'_>>(grant, &facts)
     }
@@ -165,10 +171,12 @@ impl<K: Kind> Lifecycle for Pass<'_, K> {
         let mut passed = Passed::default();
         let decided = rules::before_grant(&proposal, &mut passed);
         let approvals = proposal.approvals.as_ref();
-        let mut facts = passed.facts.into_iter();
+        let facts = std::mem::take(&mut passed.facts).into_iter();
         let waits = matches!(&decided, Err(Stop::Wait(why)) if why.reason == approval::WAITING);
-        self.approval = ApprovalState {
-            approved: facts.find(|fact| fact.type_ == conditions::APPROVED),
+        self.waiting = Waiting {
+            facts: facts
+                .filter(|fact| ESTABLISHED.contains(&fact.type_))
+                .collect(),
             status: approvals.map(|approvals| approvals.status.clone()),
             unlocked_at: approvals.and_then(|approvals| approvals.unlocked_at),
             until: approvals
@@ -176,7 +184,8 @@ impl<K: Kind> Lifecycle for Pass<'_, K> {
                 .map(|approvals| approvals.status.until),
         };
         decided?;
-        let grant = proposal.offer(passed.approvals)?;
+        let grant = proposal.offer(passed)?;
+        self.waiting.facts.extend(grant.emergency_fact());
         let read = self.known.confirmed.as_ref();
         approval::confirmed(approvals, read, Question::Approvals).map(|()| grant)
     }
@@ -199,21 +208,24 @@ impl<K: Kind> Transient<K> {
         let mut pass = Pass::new(self, now, binding, known, live);
         let state = machine::assess(&mut pass)?;
         let waits_until = pass.waits_until();
-        let ApprovalState {
-            approved,
+        let Waiting {
+            facts,
             status,
             unlocked_at,
             until,
-        } = pass.approval;
-        let granted = match &state {
-            State::Granted(grant) if !grant.approvals.is_empty() => {
-                Some(approval::fact(&grant.approvals))
-            }
+        } = pass.waiting;
+        let lost = match &state {
+            State::Ending(end, _) => ticket::lost_fact(end),
             _ => None,
+        };
+        let facts = match (&state, lost) {
+            (State::Granted(grant), _) => grant.facts(),
+            (_, Some(lost)) => vec![lost],
+            _ => facts,
         };
         Ok(Assessment {
             state,
-            approved: granted.or(approved),
+            facts,
             approval: status,
             waits_until: until.map_or(waits_until, |until| waits_until.min(until)),
             unlocked_at,

@@ -15,6 +15,7 @@ use super::policy::{Policy, may_not_bind, role_missing};
 use super::roles::Listed;
 use super::terms::{Closes, Terms};
 use crate::access::denial::Denial;
+use crate::access::emergency;
 use crate::access::lock::{Access, Locks};
 use crate::access::policy::{self, Judgement};
 use crate::access::rules::{Creation, CreationDenial, CreationStop, NewObject};
@@ -45,6 +46,8 @@ pub struct BindingFacts {
     pub may_bind: Option<bool>,
     /// The answer to [`BindingQuestion::Waiting`]: their number.
     pub waiting: Option<usize>,
+    /// The answer to [`BindingQuestion::Reviews`].
+    pub unreviewed: Option<Vec<String>>,
     /// The answer to [`BindingQuestion::Role`]: its rules, if it exists.
     pub role: Option<Option<Vec<PolicyRule>>>,
 }
@@ -58,6 +61,8 @@ pub enum BindingQuestion {
     MayBind(RoleReference),
     /// The windows of the creator that wait to open. If the limit permits one more, the new one counts from then on.
     Waiting,
+    /// The unreviewed emergencies of the creator, by the UIDs of their objects.
+    Reviews,
     /// The rules of the role, from the API server. If they are read only for a warning, the role may be unreadable.
     Role {
         /// The role.
@@ -150,11 +155,8 @@ impl<K: Kind> NewObject for NewBinding<'_, K> {
 
     fn access(&self) -> Result<Access<'_>, Stop> {
         let (creation, terms) = (&self.creation, self.terms()?);
-        Ok(Access::bound(
-            creation.creator,
-            &terms.subjects,
-            creation.namespace,
-        ))
+        let access = Access::bound(creation.creator, &terms.subjects, creation.namespace);
+        Ok(access.in_emergency(terms.emergency))
     }
 
     /// Checks whether the limits permit the role and the window, and whether the creator may bind the role. A user who may
@@ -176,8 +178,7 @@ impl<K: Kind> NewObject for NewBinding<'_, K> {
     }
 
     fn judged(&self, judgement: Option<&Judgement>, _: &mut Vec<String>) -> Result<(), Stop> {
-        let reason = self.terms()?.reason.as_deref();
-        let permitted = self.binding.permitted(judgement, reason);
+        let permitted = self.binding.permitted(judgement, self.creation.creator);
         permitted.map_err(Stop::from)
     }
 
@@ -214,6 +215,20 @@ impl<K: Kind> NewObject for NewBinding<'_, K> {
             ));
         }
         Ok(())
+    }
+
+    /// Compares with the emergencies that the watch has shown: the operator checks again, and also counts those of this
+    /// moment.
+    fn reviews(&self) -> Result<(), Stop> {
+        let (creator, judgement) = (self.creation.creator, self.judgement());
+        let Some(terms) = self.binding.emergency(judgement, creator)? else {
+            return Ok(());
+        };
+        let Some(unreviewed) = &self.facts.unreviewed else {
+            return Err(Stop::Need(BindingQuestion::Reviews));
+        };
+        let source = policy::deciders(judgement);
+        emergency::has_room(creator, &source, terms.most, unreviewed).map_err(Stop::from)
     }
 
     /// Checks whether the role can be used to escalate privileges.

@@ -18,6 +18,13 @@ const NAMES: Names = Names {
     loud: false,
 };
 
+/// The names of the events of an emergency.
+const EMERGENCY_NAMES: Names = Names {
+    active: ("EmergencyGranted", "Bind"),
+    loud: true,
+    ..NAMES
+};
+
 pub(super) fn transitions(
     binding: &StoredBinding<'_>,
     before: Option<&BindingStatus>,
@@ -27,7 +34,10 @@ pub(super) fn transitions(
     let terms = binding.terms.as_ref().ok();
     let waits = after.phase == Phase::Pending;
     let change = Change {
-        names: &NAMES,
+        names: match conditions::is_true(&after.conditions, conditions::EMERGENCY) {
+            true => &EMERGENCY_NAMES,
+            false => &NAMES,
+        },
         phase: (
             before.map_or(Phase::Pending, |status| status.phase),
             after.phase,

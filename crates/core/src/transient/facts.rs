@@ -2,15 +2,25 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use oz_api::{AccessRequestApproval, ApprovalStatus, Requester, RoleReference};
+use oz_api::{AccessRequestApproval, ApprovalStatus, Requester, RoleReference, conditions};
 
 use super::grant::Grant;
 use super::waiting::WaitingWindow;
 use crate::access::approval;
 use crate::access::fact::Fact;
+use crate::access::kind::ReviewLimit;
 use crate::access::lock::Locks;
+use crate::access::ticket;
 use crate::controller::Failure;
 use crate::lifecycle;
+use crate::tickets::Tickets;
+
+/// The conditions that the rules establish, and that the status shows.
+pub(super) const ESTABLISHED: [&str; 3] = [
+    conditions::APPROVED,
+    conditions::TICKET_ACCEPTED,
+    conditions::EMERGENCY,
+];
 
 /// The facts apart from the object and its binding. A fact is `None` until its question was asked.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +37,10 @@ pub struct Facts {
     pub approvals: Vec<AccessRequestApproval>,
     /// The answer to [`Question::Approvals`].
     pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
+    /// The responses of the servers about the change ticket of the binding.
+    pub tickets: Tickets,
+    /// The answer to [`Question::Emergencies`].
+    pub unreviewed: Option<Result<Vec<String>, Failure>>,
 }
 
 /// The questions that must be answered before a binding waits or is created, in this order. An object that waits or has
@@ -41,6 +55,9 @@ pub enum Question {
     Lookup(Box<Want>),
     /// Reads the approvals and denials from the API server instead of the watch.
     Approvals,
+    /// Reads the other unreviewed emergencies of this requester, by the UIDs of their objects. If the limit permits one
+    /// more, it is reserved for this binding from then on.
+    Emergencies(Box<ReviewLimit>),
 }
 
 /// The data that was read before the creation of a binding.
@@ -70,13 +87,13 @@ pub struct Want {
 /// The state of an object.
 pub type State = lifecycle::State<Grant, Grant, Opens>;
 
-/// The state of an object, and its approvals.
+/// The state of an object, its conditions, and its approvals.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assessment {
     /// The state.
     pub state: State,
-    /// The condition of the approvals, if approvals are required and complete.
-    pub(super) approved: Option<Fact>,
+    /// The established conditions, of the types in [`ESTABLISHED`].
+    pub(super) facts: Vec<Fact>,
     /// The required approvals, as the status shows them.
     pub(super) approval: Option<ApprovalStatus>,
     /// The instant at which the object stops waiting.
@@ -86,6 +103,22 @@ pub struct Assessment {
 }
 
 impl Assessment {
+    /// Creates the assessment of an object in a state that depends on no rule.
+    pub(super) fn new(state: State, waits_until: Timestamp) -> Self {
+        let facts = match &state {
+            State::Granted(grant) => grant.facts(),
+            State::Ending(end, _) => ticket::lost_fact(end).into_iter().collect(),
+            _ => Vec::new(),
+        };
+        Self {
+            state,
+            facts,
+            approval: None,
+            waits_until,
+            unlocked_at: None,
+        }
+    }
+
     /// Returns the approvals in the status after a plan, of which `failure` is the reason why it was not completed.
     pub(super) fn shown(
         &self,

@@ -11,12 +11,17 @@ use oz_trail::{Action, Decision, Record, RequestRef};
 use serde::{Deserialize, Serialize};
 
 use crate::access::approval;
+use crate::access::emergency::{self, Emergency};
+use crate::access::fact::Fact;
 use crate::access::grant::Approved;
 use crate::access::policy::{self, Applied};
-use crate::controller::{Child, Live};
+use crate::access::ticket::{self, Ticket};
+use crate::controller::{Child, Live, Plan};
+use crate::lifecycle::End;
 use crate::lifecycle::drift::{self, Drift};
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
+use crate::tickets::Tickets;
 
 const PURPOSE: Purpose = Purpose::TransientBinding;
 
@@ -54,6 +59,12 @@ pub struct Grant {
     /// The access policies that applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<Applied>,
+    /// The change ticket that the requester named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<Ticket>,
+    /// The emergency for which the role was bound without approvals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emergency: Option<Emergency>,
 }
 
 impl Grant {
@@ -170,7 +181,14 @@ impl Grant {
         if !approvers.is_empty() {
             message = format!("{message}; approved by {approvers}");
         }
-        let (action, allow) = (Action::AccessGranted, Decision::Allow);
+        let mut action = Action::AccessGranted;
+        if let Some(emergency) = &self.emergency {
+            let due = emergency.due_at;
+            message =
+                format!("EMERGENCY: {message}, without an approval; to be reviewed until {due}");
+            action = Action::EmergencyGranted;
+        }
+        let allow = Decision::Allow;
         let mut record = self.record(now, action, allow, reason::SUCCESS, message);
         if let Some(danger) = &self.danger {
             record = record.detail("danger", danger.clone());
@@ -181,7 +199,37 @@ impl Grant {
         if !approvers.is_empty() {
             record = record.detail("approvedBy", approvers);
         }
-        record
+        match &self.ticket {
+            Some(ticket) => ticket::detailed(record, ticket),
+            None => record,
+        }
+    }
+
+    /// Returns the conditions of the decision.
+    pub(super) fn facts(&self) -> Vec<Fact> {
+        let approved = (!self.approvals.is_empty()).then(|| approval::fact(&self.approvals));
+        let ticket = self.ticket.as_ref().map(ticket::fact);
+        let facts = approved.into_iter().chain(ticket);
+        facts.chain(self.emergency_fact()).collect()
+    }
+
+    /// Returns the condition that the grant is an emergency, if it is one.
+    pub(super) fn emergency_fact(&self) -> Option<Fact> {
+        self.emergency.as_ref().map(emergency::fact)
+    }
+
+    /// Returns the end because of the change ticket, if its checks do not accept it any more.
+    pub(super) fn lost(&self, now: Timestamp, known: &Tickets) -> Option<End> {
+        ticket::ended(now, self.ticket.as_ref()?, known)
+    }
+
+    /// Returns the plan while the grant lasts: the checks of its change ticket, and the time of the next pass.
+    pub(super) fn upkeep(&self, now: Timestamp, known: &Tickets) -> Plan {
+        let plan = Plan::default().wake_at(self.until);
+        match &self.ticket {
+            Some(ticket) => ticket::keep(now, &self.request.uid, ticket, known, plan),
+            None => plan,
+        }
     }
 
     /// Creates an audit record about an event of the grant.
@@ -198,17 +246,21 @@ impl Grant {
             user: Some(self.requester.clone()),
             request: self.request.clone(),
             until: Some(self.until),
-            details: details(&self.role, &self.subjects, self.reason.as_deref()),
+            details: details(
+                (&self.role, self.subjects.as_slice()),
+                self.reason.as_deref(),
+                self.ticket.as_ref().map(|ticket| ticket.name.as_str()),
+            ),
             ..Record::about(time, action, decision, &self.request.uid, reason, message)
         }
     }
 }
 
-/// Returns the details of a binding in an audit record: role, subjects and reason.
+/// Returns the details of a binding in an audit record: role, subjects, reason and change ticket.
 pub(super) fn details(
-    role: &RoleRef,
-    subjects: &[Subject],
+    (role, subjects): (&RoleRef, &[Subject]),
     reason: Option<&str>,
+    ticket: Option<&str>,
 ) -> std::collections::BTreeMap<String, String> {
     let subjects: Vec<String> = subjects.iter().map(named).collect();
     let role = format!("{}/{}", role.kind, role.name);
@@ -216,6 +268,7 @@ pub(super) fn details(
         ("role", Some(role)),
         ("subjects", Some(subjects.join(","))),
         ("reason", reason.map(ToOwned::to_owned)),
+        ("ticket", ticket.map(ToOwned::to_owned)),
     ]
     .into_iter()
     .filter_map(|(key, value)| Some((key.to_owned(), value?)))

@@ -34,8 +34,8 @@ pub trait Kind: kinds::Rules {
     /// Whether admission accepts an object with a window that never opens or has ended, as the published controller
     /// did.
     const LENIENT: bool;
-    /// Whether an object can wait for approvals. An object that cannot is denied if an access policy requires
-    /// approvals.
+    /// Whether an object can wait for approvals, and name a change ticket. An object that cannot is denied if an access
+    /// policy requires approvals or a change ticket.
     const APPROVABLE: bool;
 
     /// Returns the validated terms of the object.
@@ -120,6 +120,7 @@ impl Binding<'_> {
             return true;
         };
         let access = Access::bound(&requester, &terms.subjects, self.namespace());
+        let access = access.in_emergency(terms.emergency);
         lock::is_about(lock, &access)
     }
 
@@ -153,8 +154,10 @@ impl Binding<'_> {
         message: String,
     ) -> Record {
         let terms = self.terms.as_ref().ok();
-        let details =
-            terms.map(|terms| details(&terms.role_ref(), &terms.subjects, terms.reason.as_deref()));
+        let details = terms.map(|terms| {
+            let bound = (&terms.role_ref(), terms.subjects.as_slice());
+            details(bound, terms.reason.as_deref(), terms.ticket.as_deref())
+        });
         let record = Record::about(time, action, decision, &reference.uid, reason, message);
         Record {
             request: reference,

@@ -13,7 +13,7 @@ use super::kind::{Kind, StoredBinding, Transient};
 use super::roles::Listed;
 use super::terms::Terms;
 use super::{FINALIZER, judged};
-use crate::access::stamp;
+use crate::access::{emergency, stamp};
 use crate::controller::{
     Controller, Decision, Failure, Live, Outcome, Plan, Step, Transition, Verdict,
 };
@@ -63,7 +63,7 @@ impl<K: Kind> Controller for Transient<K> {
         let plan = match &assessment.state {
             State::Over => self.over(&binding, live),
             State::Ending(end, grant) => self.ending(now, &binding, end, grant.as_deref(), live),
-            State::Granted(grant) => Plan::default().wake_at(grant.until),
+            State::Granted(grant) => grant.upkeep(now, &facts.tickets),
             State::Grantable(grant) => self.activating(now, grant),
             State::Special(Opens(opens)) => Plan::default().wake_at(*opens),
             State::Refused(_, failure) => Plan::default().then([Step::Record(binding.record(
@@ -73,18 +73,10 @@ impl<K: Kind> Controller for Transient<K> {
                 failure.reason,
                 failure.message.clone(),
             ))]),
-            State::Waiting(failure) => Plan::default()
-                .then(
-                    judged::requested(self, now, &binding, &assessment)
-                        .into_iter()
-                        .map(Step::Record),
-                )
-                .because(failure.clone())
-                .wake_at(
-                    assessment
-                        .unlocked_at
-                        .map_or(assessment.waits_until, |at| at.min(assessment.waits_until)),
-                ),
+            State::Waiting(failure) => {
+                let plan = self.waiting(now, &binding, &assessment, failure);
+                judged::with_checks(self, now, &binding, facts, failure.reason, plan)
+            }
         };
         let plan = match (&assessment.state, binding.counted_again(now)) {
             (State::Special(_) | State::Waiting(_), Some(again)) => plan.wake_at(again),
@@ -171,13 +163,36 @@ impl<K: Kind> Transient<K> {
         })
     }
 
+    fn waiting(
+        &self,
+        now: Timestamp,
+        binding: &StoredBinding<'_>,
+        assessment: &Assessment,
+        failure: &Failure,
+    ) -> Plan {
+        let asked = judged::requested(self, now, binding, assessment);
+        let waits_until = assessment.waits_until;
+        let wake = assessment.unlocked_at;
+        Plan::default()
+            .then(asked.into_iter().map(Step::Record))
+            .because(failure.clone())
+            .wake_at(wake.map_or(waits_until, |at| at.min(waits_until)))
+    }
+
     fn activating(&self, now: Timestamp, grant: &Grant) -> Plan {
         let binding = match grant.binding(&self.keys) {
             Ok(binding) => binding,
             Err(error) => return Plan::default().because(error.into_failure("decision")),
         };
+        let record = grant.granted(now);
+        let record = match emergency::proven(&self.keys, record, grant.emergency.as_ref()) {
+            Ok(record) => record,
+            Err(error) => {
+                return Plan::default().because(error.into_failure("record of an emergency"));
+            }
+        };
         Plan::default()
-            .then([Step::Record(grant.granted(now))])
+            .then([Step::Record(record)])
             .then([Step::Apply(binding)])
             .wake_at(grant.until)
     }
@@ -275,13 +290,7 @@ fn unidentified(now: Timestamp, plan: Plan, error: IdentityError) -> Decision<As
     let failure = Failure::from(error);
     Decision {
         plan: plan.because(failure.clone()),
-        state: Assessment {
-            state: State::Waiting(failure),
-            approved: None,
-            approval: None,
-            waits_until: now,
-            unlocked_at: None,
-        },
+        state: Assessment::new(State::Waiting(failure), now),
     }
 }
 

@@ -12,14 +12,17 @@ use super::roles::Listed;
 use super::terms::{Position, Terms};
 use crate::access::approval::Approvals;
 use crate::access::denial::Denial;
+use crate::access::emergency;
 use crate::access::fact::Fact;
-use crate::access::grant::Approved;
+use crate::access::kind::ReviewLimit;
 use crate::access::lock::Access;
 use crate::access::policy::{self, Judgement};
 use crate::access::rules::{Known, Passed, Proposal};
 use crate::access::stamp::{Stamp, StampError};
+use crate::access::ticket::{self, Ticket};
 use crate::controller::Failure;
 use crate::lifecycle::{self, End};
+use crate::tickets::Tickets;
 use crate::validate::Violation;
 
 /// The reason why a rule does not hold for a binding.
@@ -75,7 +78,7 @@ impl<'a> BindingProposal<'a> {
 impl BindingProposal<'_> {
     /// Returns the grant of a binding for which all rules hold. It checks the role again when the window opens, as the role
     /// and the rights of the requester may have changed since admission.
-    pub(super) fn offer(&self, approvals: Vec<Approved>) -> Result<Grant, Stop> {
+    pub(super) fn offer(&self, passed: Passed) -> Result<Grant, Stop> {
         let stamp = self.stamp.as_ref();
         let stamp = stamp.map_err(|error| Stop::Wait(error.failure()))?;
         let terms = self.terms()?;
@@ -96,10 +99,12 @@ impl BindingProposal<'_> {
             subjects: terms.subjects.clone(),
             spec_digest: binding.spec_digest.clone(),
             activated_at: self.now,
-            until: limit(until, self.now, judgement),
+            until: limit(until, self.now, judgement, passed.emergency.is_some()),
             reason: terms.reason.clone(),
             danger,
-            approvals,
+            approvals: passed.approvals,
+            ticket: passed.ticket,
+            emergency: passed.emergency.map(|terms| terms.granted(self.now)),
             policies: judgement
                 .into_iter()
                 .flat_map(|judgement| judgement.policies.clone())
@@ -154,13 +159,17 @@ impl Proposal for BindingProposal<'_> {
         Question::SameStamp
     }
 
+    fn ask_reviews(limit: ReviewLimit) -> Option<Question> {
+        Some(Question::Emergencies(Box::new(limit)))
+    }
+
     fn known(&self) -> Known<'_> {
         Known {
             now: self.now,
             created: self.binding.created(),
             locks: &self.known.locks,
             same_stamp: self.known.same_stamp.as_ref(),
-            unreviewed: None,
+            unreviewed: self.known.unreviewed.as_ref(),
         }
     }
 
@@ -171,7 +180,8 @@ impl Proposal for BindingProposal<'_> {
     fn access<'a>(&'a self, requester: &'a Requester) -> Access<'a> {
         let subjects = self.binding.terms.as_ref();
         let subjects = subjects.map_or(&[][..], |terms| &terms.subjects);
-        Access::bound(requester, subjects, self.binding.namespace())
+        let access = Access::bound(requester, subjects, self.binding.namespace());
+        access.in_emergency(self.binding.ask().emergency)
     }
 
     fn spec(&self, _: &mut Vec<Fact>) -> Result<(), Stop> {
@@ -183,9 +193,33 @@ impl Proposal for BindingProposal<'_> {
     }
 
     fn judged(&self, judgement: Option<&Judgement>) -> Result<(), Denial> {
-        let terms = self.binding.terms.as_ref().ok();
-        let reason = terms.and_then(|terms| terms.reason.as_deref());
-        self.binding.permitted(judgement, reason)
+        let stamp = self.stamp.as_ref().map_err(StampError::failure)?;
+        self.binding.permitted(judgement, &stamp.requester)
+    }
+
+    fn emergency(&self) -> Result<Option<emergency::Terms>, Failure> {
+        let stamp = self.stamp.as_ref().map_err(StampError::failure)?;
+        let terms = self
+            .binding
+            .emergency(stamp.judgement.as_ref(), &stamp.requester);
+        terms.map_err(|denial| Failure::invalid(denial.reason, denial.message))
+    }
+
+    fn has_room(
+        &self,
+        terms: &emergency::Terms,
+        requester: &Requester,
+        unreviewed: &[String],
+    ) -> Result<(), Denial> {
+        let judgement = self.stamp.as_ref().ok();
+        let judgement = judgement.and_then(|stamp| stamp.judgement.as_ref());
+        let source = policy::deciders(judgement);
+        emergency::has_room(requester, &source, terms.most, unreviewed)
+    }
+
+    fn ticket(&self, judgement: Option<&Judgement>) -> Option<(Ticket, &Tickets)> {
+        let ticket = ticket::terms_by(self.binding.ask(), judgement, [])?;
+        Some((ticket, &self.known.tickets))
     }
 
     /// Checks whether its window lies too far ahead, and whether too many of its requester's wait already. The oldest

@@ -1,13 +1,15 @@
 //! The status after a plan was executed, completely or in part.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oz_api::{BindingStatus, Phase, conditions};
 
 use super::assess::{end_message, end_reason, ours};
-use super::facts::{Assessment, Opens, State};
+use super::facts::{Assessment, ESTABLISHED, Opens, State};
 use super::grant::Grant;
 use super::kind::{Kind, StoredBinding, Transient};
 use super::policy::ROLE_TOO_POWERFUL;
+use crate::access::fact::Fact;
 use crate::controller::{Failure, FailureClass, Outcome};
 
 /// The binding exists, and its window is open.
@@ -111,9 +113,7 @@ impl<K: Kind> Transient<K> {
         };
         let conflict = failure.filter(|failure| failure.class == FailureClass::Conflict);
         conditions_of::<K>(&mut status, &binding, now, facts, conflict);
-        if let Some(approved) = assessment.approved.clone() {
-            approved.set(&mut status.conditions, binding.metadata.generation, now);
-        }
+        set_facts(&mut status, &binding, now, &assessment.facts);
         status
     }
 }
@@ -125,6 +125,25 @@ fn describe(status: &mut BindingStatus, grant: &Grant) {
     status.expires_at = Some(grant.until);
     status.next_transition_time = Some(grant.until);
     status.binding_name = Some(grant.request.name.clone());
+}
+
+/// Sets the established conditions. A ticket check that was pending before, and of which this pass has no result, has
+/// accepted the ticket since.
+fn set_facts(
+    status: &mut BindingStatus,
+    binding: &StoredBinding<'_>,
+    now: Timestamp,
+    facts: &[Fact],
+) {
+    let ticket = conditions::TICKET_ACCEPTED;
+    if facts.iter().all(|fact| fact.type_ != ticket) {
+        let is_stale = |it: &Condition| it.type_ == ticket && it.status == "False";
+        status.conditions.retain(|it| !is_stale(it));
+    }
+    for fact in facts {
+        let generation = binding.metadata.generation;
+        fact.clone().set(&mut status.conditions, generation, now);
+    }
 }
 
 /// Sets each type of condition once, and removes conditions of other clients, such as the log of the published
@@ -139,14 +158,10 @@ fn conditions_of<K: Kind>(
     let generation = binding.metadata.generation;
     let mut seen = std::collections::BTreeSet::new();
     status.conditions.retain(|condition| {
-        let known = [
-            READY,
-            K::EFFECTIVE,
-            NAME_CONFLICT,
-            ROLE_HARMLESS,
-            conditions::APPROVED,
-        ];
-        known.contains(&condition.type_.as_str()) && seen.insert(condition.type_.clone())
+        let type_ = condition.type_.as_str();
+        let own = [READY, K::EFFECTIVE, NAME_CONFLICT, ROLE_HARMLESS];
+        let is_known = own.contains(&type_) || ESTABLISHED.contains(&type_);
+        is_known && seen.insert(condition.type_.clone())
     });
     let was_conflict = conditions::find(&status.conditions, NAME_CONFLICT).is_some();
     let mut set = |type_: &str, holds: bool, reason: &str, message: String| {

@@ -11,7 +11,7 @@ use oz_api::instant::{after, has_come, instant};
 use oz_api::{BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind};
 use serde_json::Value;
 
-use crate::validate::{MAX_REASON, Violation};
+use crate::validate::{self, MAX_REASON, Violation};
 
 /// The maximum time for which an object with `duration` waits for its binding, if something prevents it, before it has
 /// ended.
@@ -30,6 +30,10 @@ pub struct Terms {
     pub closes: Closes,
     /// The reason that the requester gave.
     pub reason: Option<String>,
+    /// The change ticket that the requester named.
+    pub ticket: Option<String>,
+    /// Whether the requester declares an emergency.
+    pub emergency: bool,
 }
 
 /// The end of a window.
@@ -60,6 +64,8 @@ pub(crate) struct Spec<'a> {
     pub(crate) valid_until: Option<&'a str>,
     pub(crate) duration: Option<&'a str>,
     pub(crate) reason: Option<&'a str>,
+    pub(crate) ticket: Option<&'a str>,
+    pub(crate) emergency: bool,
 }
 
 impl Terms {
@@ -91,7 +97,14 @@ impl Terms {
         }
         role(&mut found, "spec.roleRef", spec.role, cluster);
         let subjects = subjects(&mut found, "spec.subjects", spec.subjects);
-        reason(&mut found, spec.reason);
+        reason(&mut found, spec);
+        if let Some(named) = spec.ticket {
+            check(&mut found, "spec.ticket", named, validate::ticket(named));
+        }
+        if spec.emergency && spec.valid_from.is_some() {
+            let message = "must not be set for an emergency, which begins at once";
+            found.push(Violation::new("spec.validFrom", message));
+        }
         let closes = until.map(Closes::At).or(duration.map(Closes::After));
         match closes {
             Some(closes) if found.is_empty() => Ok(Self {
@@ -100,6 +113,8 @@ impl Terms {
                 from,
                 closes,
                 reason: spec.reason.map(ToOwned::to_owned),
+                ticket: spec.ticket.map(ToOwned::to_owned),
+                emergency: spec.emergency,
             }),
             _ => Err(found),
         }
@@ -130,6 +145,8 @@ impl Terms {
                 from: Some(from),
                 closes: Closes::At(until),
                 reason: None,
+                ticket: None,
+                emergency: false,
             }),
             _ => Err(found),
         }
@@ -302,22 +319,13 @@ fn subjects(found: &mut Vec<Violation>, field: &str, given: &[BindingSubject]) -
     subjects
 }
 
-fn reason(found: &mut Vec<Violation>, reason: Option<&str>) {
-    let Some(reason) = reason else {
+/// Adds the violations of the reason, which users read in terminals and logs, and reviewers of an emergency decide by.
+fn reason(found: &mut Vec<Violation>, spec: &Spec<'_>) {
+    let Some(reason) = spec.reason else {
         return;
     };
-    if reason.len() > MAX_REASON {
-        let message = format!("must be at most {MAX_REASON} bytes");
-        found.push(Violation::new("spec.reason", message));
-    }
-    // It is read in terminals and logs.
-    if reason
-        .chars()
-        .any(|next| next.is_control() && next != '\n' && next != '\t')
-    {
-        found.push(Violation::new(
-            "spec.reason",
-            "must not contain control characters",
-        ));
-    }
+    found.extend(match spec.emergency {
+        true => validate::emergency_reason("spec.reason", reason),
+        false => validate::readable("spec.reason", reason),
+    });
 }

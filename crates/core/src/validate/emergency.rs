@@ -1,4 +1,4 @@
-//! Validation of `spec.accessConfig.emergency`, and of the subsequent reviews.
+//! Validation of `spec.accessConfig.emergency`, of `spec.then.emergency`, and of the subsequent reviews.
 
 use oz_api::duration::GoDuration;
 use oz_api::{AccessReviewSpec, EmergencyConfig, Reviewers};
@@ -200,6 +200,21 @@ mod tests {
             let fields: Vec<&str> = found.0.iter().map(|one| one.field.as_str()).collect();
             assert_eq!(fields, field.into_iter().collect::<Vec<_>>(), "{number}");
         }
+    }
+
+    #[test]
+    fn terms_of_access_policy_are_checked_in_their_field() {
+        let mut config = config();
+        config.review.groups.clear();
+        config.open_reviews = 0;
+        let mut found = Found::default();
+        check("spec.then.emergency", &config, &mut found);
+        let fields: Vec<&str> = found.0.iter().map(|one| one.field.as_str()).collect();
+        let expected = [
+            "spec.then.emergency.review",
+            "spec.then.emergency.openReviews",
+        ];
+        assert_eq!(fields, expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use oz_api::{
 };
 
 use super::text::{expression, is_deceptive};
-use super::{Found, Violation, approval, name, ticket};
+use super::{Found, Violation, approval, emergency, name, ticket};
 use crate::access::approval::matching;
 
 /// The maximum length of the message of a denial, in bytes.
@@ -43,6 +43,9 @@ pub fn policy(metadata: &ObjectMeta, spec: &AccessPolicySpec) -> Vec<Violation> 
     if let Some(config) = &then.require_ticket {
         ticket::check("spec.then.requireTicket", config, &mut found);
     }
+    if let Some(config) = &then.emergency {
+        emergency::check("spec.then.emergency", config, &mut found);
+    }
     if let Some(longest) = &then.max_duration {
         let field = "spec.then.maxDuration";
         let parsed = found.duration(field, longest);
@@ -51,8 +54,8 @@ pub fn policy(metadata: &ObjectMeta, spec: &AccessPolicySpec) -> Vec<Violation> 
         }
     }
     if *then == Default::default() {
-        let message =
-            "must have a rule: deny, approval, requireReason, requireTicket or maxDuration";
+        let message = "must have a rule: deny, approval, requireReason, requireTicket, emergency \
+                       or maxDuration";
         found.add("spec.then", message);
     }
     found.0

@@ -27,6 +27,7 @@ Examples:
   ozctl bind view --user alice --for 1h --reason INC-7
   ozctl bind role/deployer --group on-call --until 2026-01-31T17:00:00Z
   ozctl bind view --cluster-wide --serviceaccount ci:runner --for 30m
+  ozctl bind edit --user alice --for 30m --ticket INC-42
 
 As in `kubectl create rolebinding`, --user is who is bound here; the user of
 your kubeconfig is chosen by --context.")]
@@ -66,6 +67,13 @@ pub(crate) struct Bind {
     /// Reason for the binding; recorded in the audit trail
     #[arg(long)]
     reason: Option<String>,
+    /// Change ticket, such as INC-42
+    #[arg(long)]
+    ticket: Option<String>,
+    /// Declare an emergency: the role is bound to you without approvals, if the access policies permit it, and the
+    /// binding is reviewed afterwards
+    #[arg(long, requires = "reason", conflicts_with = "from")]
+    emergency: bool,
     /// Prefix of its name [default: $USER]
     #[arg(short = 'N', long, value_name = "PREFIX")]
     request_name: Option<String>,
@@ -105,6 +113,8 @@ impl Bind {
             until: self.until.as_deref(),
             duration: self.duration.as_deref(),
             reason: self.reason.as_deref(),
+            ticket: self.ticket.as_deref(),
+            emergency: self.emergency,
         };
         let object = ask.object()?;
         let (kind, name) = ask.role()?;
@@ -235,6 +245,25 @@ mod tests {
         );
         let asked = object(
             &[
+                "edit",
+                "--for",
+                "30m",
+                "--reason",
+                "it burns",
+                "--ticket",
+                "INC-42",
+                "--emergency",
+            ],
+            Some("alice"),
+        );
+        let asked = asked.unwrap();
+        let spec = &asked["spec"];
+        assert_eq!(
+            (&spec["ticket"], &spec["emergency"]),
+            (&json!("INC-42"), &json!(true))
+        );
+        let asked = object(
+            &[
                 "role/deployer",
                 "--group",
                 "a,b",
@@ -270,6 +299,11 @@ mod tests {
                 "the binding has no subject",
             ),
             (&["view"], Some("alice"), "--for"),
+            (
+                &["view", "--for", "1h", "--emergency"],
+                Some("alice"),
+                "--reason",
+            ),
             (
                 &["view", "--for", "1h", "--until", "x"],
                 Some("alice"),

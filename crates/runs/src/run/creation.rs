@@ -168,7 +168,8 @@ impl NewObject for NewRun<'_> {
     fn access(&self) -> Result<Access<'_>, Stop> {
         let (creator, namespace) = (self.creation.creator, Some(self.namespace));
         let template = &self.run.spec.template_ref.name;
-        Ok(Access::run(creator, namespace, template))
+        let access = Access::run(creator, namespace, template);
+        Ok(access.in_emergency(self.run.spec.is_emergency()))
     }
 
     fn template(&self, warnings: &mut Vec<String>) -> Result<(), Stop> {
@@ -212,8 +213,9 @@ impl NewObject for NewRun<'_> {
         let Some(unreviewed) = &self.facts.unreviewed else {
             return Err(Stop::Need(RunQuestion::Reviews));
         };
-        let (creator, template) = (self.creation.creator, &self.run.spec.template_ref.name);
-        emergency::has_room(creator, template, declared.most, unreviewed).map_err(Stop::from)
+        let source = format!("template {}", self.run.spec.template_ref.name);
+        emergency::has_room(self.creation.creator, &source, declared.most, unreviewed)
+            .map_err(Stop::from)
     }
 
     /// Checks whether the creator may read the sources of the prompt, and whether the broker policies grant what the template

@@ -248,7 +248,8 @@ impl Proposal for RunProposal<'_> {
         unreviewed: &[String],
     ) -> Result<(), Denial> {
         let template = &self.run.spec.template_ref.name;
-        emergency::has_room(requester, template, terms.most, unreviewed)
+        let source = format!("template {template}");
+        emergency::has_room(requester, &source, terms.most, unreviewed)
     }
 
     fn ticket(&self, judgement: Option<&Judgement>) -> Option<(Ticket, &Tickets)> {

@@ -17,7 +17,8 @@ use crate::terms;
 /// Returns the access of a run, as locks select it.
 pub(super) fn access<'a>(submitter: &'a Requester, run: &'a HarnessRun) -> Access<'a> {
     let namespace = run.metadata.namespace.as_deref();
-    Access::run(submitter, namespace, &run.spec.template_ref.name)
+    let access = Access::run(submitter, namespace, &run.spec.template_ref.name);
+    access.in_emergency(run.spec.is_emergency())
 }
 
 /// Checks whether a change of this lock affects a run. A run with an unknown submitter is affected.
@@ -43,7 +44,7 @@ pub fn spec_digest(run: &HarnessRun) -> String {
 /// # Errors
 /// The denial.
 pub(super) fn judged(run: &HarnessRun, judgement: Option<&Judgement>) -> Result<(), Denial> {
-    policy::fulfils(judgement, terms::ask(&run.spec))?;
+    policy::permits_ask(judgement, terms::ask(&run.spec))?;
     match policy::ceiling(judgement) {
         Some(ceiling) if !ceiling.is_positive() => {
             let message =

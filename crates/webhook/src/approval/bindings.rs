@@ -102,10 +102,7 @@ impl<K: Kind> Bindings<K> {
         let asking = (&stamp.requester, &stamp.extra, binding.namespace());
         let new = self.judges.judge_binding(cx, &review.user, asking, binding);
         let new = new.await?;
-        let terms = binding.terms.as_ref().ok();
-        let reason = terms.and_then(|terms| terms.reason.as_deref());
-        let kind = "transient binding";
-        match policy::stricter_without_template(sealed, new.as_ref(), reason, kind) {
+        match policy::stricter_ask(sealed, new.as_ref(), binding.ask(), &[]) {
             Some(why) => Err(stricter(&binding.candidate(&self.namespace), &why)),
             None => Ok(()),
         }

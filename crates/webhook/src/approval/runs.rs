@@ -86,7 +86,7 @@ impl Runs {
         let tickets = template.resolved().map(|resolved| resolved.tickets);
         let tickets = tickets.unwrap_or_default();
         let ask = terms::ask(&run.spec);
-        let Some(why) = policy::stricter_of_run(sealed, new.as_ref(), ask, &tickets) else {
+        let Some(why) = policy::stricter_ask(sealed, new.as_ref(), ask, &tickets) else {
             return Ok(());
         };
         let stored = StoredObject::new(run).map_err(unidentified)?;

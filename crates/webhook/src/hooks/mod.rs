@@ -155,12 +155,17 @@ pub(crate) fn hooks(grounds: &Grounds, feeds: &Feeds) -> Vec<Hook> {
     if grounds.serve_example_com {
         for_each_kind!(published B => { waiting.watch::<B>(feeds) });
     }
+    let watches = transient::Watches {
+        locks,
+        reviews,
+        waiting,
+    };
     for_each_kind!(bindings B => {
-        all.extend(transient::hooks::<B>(grounds, &locks, &judges, &waiting));
+        all.extend(transient::hooks::<B>(grounds, &judges, &watches));
     });
     if grounds.serve_example_com {
         for_each_kind!(published B => {
-            all.extend(transient::hooks::<B>(grounds, &locks, &judges, &waiting));
+            all.extend(transient::hooks::<B>(grounds, &judges, &watches));
         });
     }
     all

@@ -161,6 +161,8 @@ async fn a_published_kind_is_no_way_around_policies() {
         (deny(), Some("PolicyDenied")),
         // It cannot wait for approvals.
         (security(), Some("NotApprovable")),
+        // It can name no ticket.
+        (json!({ "requireTicket": {} }), Some("CannotNameTicket")),
         (json!({ "maxDuration": "10m" }), None),
     ] {
         let webhook = webhook(vec![policy("one", "true", then)]);
@@ -332,4 +334,109 @@ async fn locked_user_may_not_approve() {
         let given = webhook.create(&attempt).await;
         assert_eq!(given.refusal(), refusal, "{target}: {given:?}");
     }
+}
+
+/// Returns the terms for emergencies of these groups.
+fn terms(groups: &[&str], open_reviews: i32) -> Value {
+    json!({
+        "groups": groups, "maxDuration": "10m", "openReviews": open_reviews,
+        "review": { "deadline": "24h", "groups": ["security"] },
+    })
+}
+
+#[tokio::test]
+async fn policies_read_ticket_of_binding_and_require_it() {
+    let ticket = json!({ "requireTicket": { "pattern": "INC-[0-9]+" } });
+    for (text, then, named, refusal) in [
+        ("true", ticket.clone(), None, Some("TicketRequired")),
+        (
+            "true",
+            ticket.clone(),
+            Some("CHG-1"),
+            Some("TicketMismatch"),
+        ),
+        ("true", ticket.clone(), Some("INC-42"), None),
+        (
+            "request.ticket == 'INC-42'",
+            deny(),
+            Some("INC-42"),
+            Some("PolicyDenied"),
+        ),
+        ("request.ticket == 'INC-42'", deny(), None, None),
+    ] {
+        let webhook = webhook(vec![policy("one", text, then)]);
+        let asked = match named {
+            Some(named) => with(binding("TransientRoleBinding"), "/spec/ticket", named),
+            None => binding("TransientRoleBinding"),
+        };
+        let answer = webhook.create(&bob(asked)).await;
+        assert_eq!(answer.refusal(), refusal, "{text} {named:?}: {answer:?}");
+        let record = webhook.recorded().pop().unwrap();
+        let expected = named.map(ToOwned::to_owned);
+        assert_eq!(record.details.get("ticket").cloned(), expected);
+    }
+}
+
+/// Returns the emergency of bob.
+fn emergency() -> Value {
+    let asked = with(binding("TransientRoleBinding"), "/spec/emergency", true);
+    let asked = with(asked, "/spec/reason", "it burns");
+    let subjects = json!([{
+        "kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io",
+    }]);
+    with(asked, "/spec/subjects", subjects)
+}
+
+#[tokio::test]
+async fn emergency_of_binding_requires_terms_of_every_policy_that_requires_approval_or_ticket() {
+    let permits = || json!({ "emergency": terms(&["leads"], 2) });
+    let guarded = || {
+        let mut then = security();
+        then["emergency"] = terms(&["leads"], 2);
+        then
+    };
+    let other = json!({ "emergency": terms(&["oncall"], 2) });
+    let full = json!({ "emergency": terms(&["leads"], 1) });
+    for (policies, refusal) in [
+        (vec![], Some("EmergencyAccessDisabled")),
+        (vec![security()], Some("EmergencyAccessDisabled")),
+        (vec![permits()], None),
+        (vec![guarded()], None),
+        (vec![guarded(), full], None),
+        (vec![permits(), security()], Some("EmergencyAccessDisabled")),
+        (
+            vec![permits(), json!({ "requireTicket": {} })],
+            Some("EmergencyAccessDisabled"),
+        ),
+        (vec![permits(), other], Some("EmergencyNotAllowed")),
+        (vec![permits(), deny()], Some("PolicyDenied")),
+    ] {
+        let numbered = policies.iter().enumerate();
+        let named = numbered.map(|(at, then)| policy(&format!("p{at}"), "true", then.clone()));
+        let webhook = webhook(named.collect());
+        let answer = webhook.create(&bob(emergency())).await;
+        assert_eq!(answer.refusal(), refusal, "{policies:?}: {answer:?}");
+        if refusal.is_none() {
+            let warnings = &answer.warnings;
+            assert!(
+                warnings[0].contains("the window will be 10m0s"),
+                "{warnings:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn approval_of_emergency_is_refused_as_it_requires_none() {
+    let mut then = security();
+    then["emergency"] = terms(&["leads"], 2);
+    let guarded = policy("guarded", "true", then);
+    let asked = waiting("TransientRoleBinding", vec![guarded.clone()]).await;
+    let yes = answer_to::<TransientRoleBinding>(&asked, "shop");
+    let declared = webhook(vec![guarded.clone()])
+        .stamped(&bob(emergency()))
+        .await;
+    let webhook = webhook(vec![registered(declared), guarded]);
+    let answer = webhook.create(&Attempt::create("carol", &[], yes)).await;
+    assert_eq!(answer.refusal(), Some("ApprovalNotRequired"), "{answer:?}");
 }

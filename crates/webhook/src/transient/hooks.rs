@@ -8,22 +8,13 @@ use oz_core::transient::Kind;
 
 use super::stamp::BindingStamper;
 use super::validate::BindingValidator;
-use super::waiting::WaitingBindings;
+use super::watches::Watches;
 use crate::hooks::{Grounds, path, validating};
-use crate::lock::Locks;
 use crate::policy::Judges;
 
 /// Returns the hooks of one kind.
-pub(crate) fn hooks<K: Kind>(
-    grounds: &Grounds,
-    locks: &Locks,
-    judges: &Judges,
-    waiting: &WaitingBindings,
-) -> [Hook; 2] {
-    [
-        stamp::<K>(grounds, judges),
-        validate::<K>(grounds, locks, waiting),
-    ]
+pub(crate) fn hooks<K: Kind>(grounds: &Grounds, judges: &Judges, watches: &Watches) -> [Hook; 2] {
+    [stamp::<K>(grounds, judges), validate::<K>(grounds, watches)]
 }
 
 /// Returns the stamp hook, which has no exceptions: an object without a stamp is never bound.
@@ -38,15 +29,14 @@ fn stamp<K: Kind>(grounds: &Grounds, judges: &Judges) -> Hook {
         .webhook_name(&format!("m{}.kb.io", K::NAME))
 }
 
-fn validate<K: Kind>(grounds: &Grounds, locks: &Locks, waiting: &WaitingBindings) -> Hook {
+fn validate<K: Kind>(grounds: &Grounds, watches: &Watches) -> Hook {
     let handler = BindingValidator::<K> {
         keys: grounds.keys.clone(),
         policy: Arc::clone(&grounds.policy),
         served: Arc::clone(&grounds.served),
         operator: grounds.operator.clone(),
         records: grounds.records.clone(),
-        locks: locks.clone(),
-        waiting: waiting.clone(),
+        watches: watches.clone(),
         kind: PhantomData,
     };
     let hook = Hook::validating(&format!("validate-{}", K::NAME), handler);

@@ -5,6 +5,8 @@ mod hooks;
 mod stamp;
 mod validate;
 mod waiting;
+mod watches;
 
 pub(crate) use hooks::hooks;
 pub(crate) use waiting::WaitingBindings;
+pub(crate) use watches::Watches;

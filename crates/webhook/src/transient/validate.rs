@@ -1,6 +1,7 @@
 //! The hook that checks transient bindings. It denies a new one that the operator would never bind;
 //! the contents of an existing one are immutable; only the operator writes its status.
 
+use std::iter::empty;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
 use oz_api::{RoleKind, RoleReference};
 use oz_audit::Sink;
+use oz_core::access::emergency;
 use oz_core::access::rules::{Creation, Served};
 use oz_core::access::seal::Keys;
 use oz_core::transient::creation::{BindingQuestion, NewBinding, has_finalizer};
@@ -17,9 +19,8 @@ use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Policy, may_bind};
 use oz_core::validate::REQUEST_METADATA;
 use oz_trail::{Action, Decision};
 
-use super::waiting::WaitingBindings;
+use super::watches::Watches;
 use crate::creation::apply;
-use crate::lock::Locks;
 use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
 use crate::refusal::{bounded, immutable, status_is_the_operators};
@@ -34,8 +35,7 @@ pub(crate) struct BindingValidator<K> {
     pub(crate) served: Arc<[String]>,
     pub(crate) operator: Arc<str>,
     pub(crate) records: Arc<dyn Sink>,
-    pub(crate) locks: Locks,
-    pub(crate) waiting: WaitingBindings,
+    pub(crate) watches: Watches,
     pub(crate) kind: PhantomData<fn() -> K>,
 }
 
@@ -102,7 +102,7 @@ impl<K: Kind> BindingValidator<K> {
         match &decided {
             Ok(_) => record::write(&*self.records, &record).await?,
             Err(_) => {
-                self.waiting.forget(counted_as(review, binding));
+                self.watches.waiting.forget(counted_as(review, binding));
                 record::write_refusal(&*self.records, &record).await;
             }
         }
@@ -133,7 +133,7 @@ impl<K: Kind> BindingValidator<K> {
     ) -> Result<(), Rejection> {
         let (user, namespace) = (&review.user, review.namespace.as_deref());
         match question {
-            BindingQuestion::Locks => new.facts.locks = Some(self.locks.read().await?),
+            BindingQuestion::Locks => new.facts.locks = Some(self.watches.locks.read().await?),
             BindingQuestion::MayBind(role) => {
                 let right = may_bind(&requester(user), namespace, &role);
                 new.facts.may_bind = Some(allowed(&cx.client, user, right).await?);
@@ -143,8 +143,20 @@ impl<K: Kind> BindingValidator<K> {
                     |waiting| self.policy.permits_waiting(&user.username, waiting).is_ok();
                 let uid = counted_as(review, new.binding());
                 let (who, when) = ((user.username.as_str(), uid), (cx.now, cx.dry_run));
-                let waiting = self.waiting.count(&self.keys, who, when, permits).await?;
+                let waiting = self
+                    .watches
+                    .waiting
+                    .count(&self.keys, who, when, permits)
+                    .await?;
                 new.facts.waiting = Some(waiting);
+            }
+            BindingQuestion::Reviews => {
+                let reviews = self.watches.reviews.all().await?;
+                let reviews = reviews.iter().map(AsRef::as_ref);
+                let (creator, uid) = (requester(user), new.binding().metadata.uid.as_deref());
+                let found =
+                    emergency::unreviewed(&self.keys, &creator, uid, reviews, empty(), empty());
+                new.facts.unreviewed = Some(found);
             }
             BindingQuestion::Role { role, for_warning } => {
                 let rules = rules(&cx.client, user, namespace, &role).await;

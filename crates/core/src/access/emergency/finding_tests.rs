@@ -186,7 +186,7 @@ fn review_of_deleted_namespace_is_in_the_namespace_of_oz() {
 #[test]
 fn denial_for_open_reviews_names_each_and_the_next_step() {
     let uids = ["uid-1".to_owned(), "uid-2".to_owned()];
-    let denial = has_room(&dana(), "shell", 2, &uids).unwrap_err();
+    let denial = has_room(&dana(), "template shell", 2, &uids).unwrap_err();
     assert_eq!(denial.reason, "TooManyOpenReviews");
     for part in [
         "2 emergencies of dana have no review",

@@ -25,7 +25,7 @@ use super::denial::{Denial, format_subjects, list};
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::after;
 
-pub use super::emergency_rule::{may, may_declare};
+pub use super::emergency_rule::{may, may_declare, permitted};
 pub use super::grant::Emergency;
 pub use count::unreviewed;
 pub use stage::fact;
@@ -41,7 +41,7 @@ const REVIEWERS: &str = "reviewers";
 /// The detail of an audit record with the seal over all data from which a review is created.
 const PROOF: &str = "proof";
 
-/// The parsed settings of a template for emergencies.
+/// The parsed settings of a template, or of access policies, for emergencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Maximum duration of access.
@@ -101,13 +101,14 @@ pub fn reviewers_named(reviewers: &Reviewers) -> String {
     list(&format_subjects(&reviewers.users, &reviewers.groups))
 }
 
-/// Checks whether a user with these unreviewed emergencies, each named by the UID of its request, may have another.
+/// Checks whether a user with these unreviewed emergencies, each named by the UID of its request, may have another;
+/// `source` names the template or access policies that limit their number.
 ///
 /// # Errors
 /// A [`Denial`] with the reason and the next step.
 pub fn has_room(
     requester: &Requester,
-    template: &str,
+    source: &str,
     most: usize,
     unreviewed: &[String],
 ) -> Result<(), Denial> {
@@ -118,7 +119,7 @@ pub fn has_room(
     Err(Denial::new(
         "TooManyOpenReviews",
         format!(
-            "{count} emergencies of {user} have no review (UIDs {}), and template {template} denies \
+            "{count} emergencies of {user} have no review (UIDs {}), and {source} denies \
              another one from {most} on; have a reviewer write the findings (`ozctl review UID`, which \
              also finds the review of a deleted namespace; `ozctl reviews --all -A` lists all), or \
              create the request without spec.emergency",

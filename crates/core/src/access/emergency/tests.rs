@@ -189,7 +189,7 @@ fn there_is_room_below_the_number_that_the_template_says() {
         (16, 15, true),
     ] {
         let uids = vec!["uid".to_owned(); unreviewed];
-        let answer = has_room(&alice, "shell", most, &uids);
+        let answer = has_room(&alice, "template shell", most, &uids);
         assert_eq!(answer.is_ok(), room, "{unreviewed} of {most}");
     }
 }

@@ -104,6 +104,12 @@ impl<'a> Access<'a> {
         }
     }
 
+    /// Sets whether the access is an emergency.
+    #[must_use]
+    pub fn in_emergency(self, emergency: bool) -> Self {
+        Self { emergency, ..self }
+    }
+
     fn is_of_user(&self, user: &str) -> bool {
         let bound = |subject: &rbac::Subject| match subject.kind.as_str() {
             "User" => subject.name == user,

@@ -7,8 +7,8 @@ use oz_api::duration::GoDuration;
 use oz_api::{AccessPolicy, ApprovalRule, IdentityError, Name, PolicyApproval, encode};
 
 use super::{
-    Applied, Extra, Judgement, Longest, MAX_JUDGEMENT, MAX_POLICIES, MAX_RULES, MAX_TICKETS,
-    Refused, Rule, TicketRule, When,
+    Applied, EmergencyRule, Extra, Judgement, Longest, MAX_JUDGEMENT, MAX_POLICIES, MAX_RULES,
+    MAX_TICKETS, Refused, Rule, TicketRule, When,
 };
 use crate::kinds::{Kind as _, Rules as _};
 use crate::validate::{self, Violation};
@@ -62,12 +62,21 @@ pub fn combine<E: Display>(
     for opinion in sorted {
         add(&mut judgement, opinion);
     }
+    // Without terms there is no emergency, and nothing to withhold.
+    if judgement
+        .emergencies
+        .iter()
+        .all(|rule| rule.terms.is_none())
+    {
+        judgement.emergencies.clear();
+    }
     let rules = judgement.approval.as_ref().map_or(0, |it| it.rules.len());
     let size = serde_json::to_vec(&judgement).map_or(usize::MAX, |text| text.len());
     if rules > MAX_RULES || judgement.tickets.len() > MAX_TICKETS || size > MAX_JUDGEMENT {
         let names = judgement.names();
         judgement.approval = None;
         judgement.tickets.clear();
+        judgement.emergencies.clear();
         judgement.policies.clear();
         refuse(&mut judgement, too_large(&names));
     }
@@ -177,6 +186,13 @@ fn add<E: Display>(judgement: &mut Judgement, opinion: &Opinion<'_, E>) {
                 ticket: ticket.clone(),
             });
         }
+    }
+    let requires = then.approval.is_some() || then.require_ticket.is_some();
+    if requires || then.emergency.is_some() {
+        judgement.emergencies.push(EmergencyRule {
+            policy: name.to_owned(),
+            terms: then.emergency.clone(),
+        });
     }
     if let Some(duration) = &then.max_duration {
         shorten(judgement, name, duration);

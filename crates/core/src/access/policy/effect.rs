@@ -6,7 +6,7 @@ use oz_api::duration::GoDuration;
 use oz_api::{ApprovalConfig, ApprovalRule, Name, OnCallCheck};
 
 use super::combine::{content, missing, shorter};
-use super::run::fulfils;
+use super::without_template::permits_ask;
 use super::{ANOTHER_TEMPLATE, DENIED, Extra, FAILED, Judgement, When, seen};
 use crate::access::decide::{Ask, Denial, REASON_REQUIRED};
 use crate::access::request::Request;
@@ -14,7 +14,6 @@ use crate::access::{stamp, ticket};
 use crate::kinds::AccessTemplate;
 
 /// The reason of an object that cannot name a change ticket, where an access policy requires one.
-const NO_TICKET: &str = "CannotNameTicket";
 
 /// Checks whether the request may be granted according to the judgement that was sealed when it was created.
 /// A request for which no access policy was evaluated has no judgement.
@@ -26,7 +25,7 @@ pub fn holds<T: AccessTemplate>(
     ask: Ask<'_>,
     template: &T,
 ) -> Result<(), Denial> {
-    fulfils(judgement, ask)?;
+    permits_ask(judgement, ask)?;
     let Some(judgement) = judgement else {
         return Ok(());
     };
@@ -42,34 +41,11 @@ pub fn holds<T: AccessTemplate>(
     Ok(())
 }
 
-/// Checks the same for an object of a kind that names no change ticket, such as a transient binding.
+/// Checks that no access policy refuses, or requires a reason that is missing.
 ///
 /// # Errors
-/// The reason why not, and the next step.
-pub fn permits(
-    judgement: Option<&Judgement>,
-    reason: Option<&str>,
-    kind: &str,
-) -> Result<(), Denial> {
-    not_refused(judgement, reason)?;
-    match judgement.and_then(|judgement| judgement.tickets.first()) {
-        None => Ok(()),
-        Some(rule) => {
-            let why = format!(
-                "AccessPolicy {} requires a change ticket, and a {kind} has none; have the authors of \
-                 access policies exempt it by request.kind, or grant access in another way",
-                rule.policy
-            );
-            Err(Denial::new(NO_TICKET, why))
-        }
-    }
-}
-
-/// Checks that no access policy refuses, or requires a reason that is missing.
-pub(super) fn not_refused(
-    judgement: Option<&Judgement>,
-    reason: Option<&str>,
-) -> Result<(), Denial> {
+/// The refusal, or the missing reason.
+pub fn not_refused(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
     let Some(judgement) = judgement else {
         return Ok(());
     };
@@ -315,10 +291,7 @@ pub fn stricter<T: AccessTemplate>(
     };
     let known = ticket::checks(sealed, template);
     let asked = ticket::checks(new, template);
-    let check = asked.iter().find(|check| !known.contains(check));
-    let check = check
-        .filter(|_| !ask.emergency)
-        .map(|check| Stricter::TicketCheck(check.to_string()));
+    let check = further(&known, asked).filter(|_| !ask.emergency);
     // Rules that stay while the requester is on call count, too: the grant follows the sealed checks. A new rule is
     // additional exactly if it is while all checks accept the requester but those of its own source.
     let all = on_call_checks(sealed, template).concat();
@@ -335,18 +308,10 @@ pub fn stricter<T: AccessTemplate>(
     compared(sealed, new, holds, (rules, &cases), check)
 }
 
-/// Returns the same for an object without a template.
-#[must_use]
-pub fn stricter_without_template(
-    sealed: Option<&Judgement>,
-    new: Option<&Judgement>,
-    reason: Option<&str>,
-    kind: &str,
-) -> Option<Stricter> {
-    let rules = |judgement: Option<&Judgement>, _: &[OnCallCheck]| rules(judgement);
-    let cases = [Vec::new()];
-    let permits = permits(new, reason, kind);
-    compared(sealed, new, permits, (rules, &cases), None)
+/// Returns the first check that validates the change ticket in addition to the known ones.
+pub(super) fn further(known: &[String], asked: Vec<String>) -> Option<Stricter> {
+    let check = asked.into_iter().find(|check| !known.contains(check));
+    check.map(Stricter::TicketCheck)
 }
 
 pub(super) fn compared(

@@ -5,13 +5,16 @@
 
 mod combine;
 mod effect;
-mod run;
+mod emergency;
+#[cfg(test)]
+mod emergency_tests;
 pub mod situation;
 pub mod status;
 #[cfg(test)]
 mod tests;
+mod without_template;
 
-use oz_api::{ApprovalConfig, Escalation, OnCallCheck, TicketConfig, encode};
+use oz_api::{ApprovalConfig, EmergencyConfig, Escalation, OnCallCheck, TicketConfig, encode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -20,11 +23,12 @@ use crate::kinds::AccessTemplate;
 pub use combine::{Opinion, combine, too_many};
 pub(super) use effect::find_absent;
 pub use effect::{
-    Stricter, approval, approval_on_call, asks, both, ceiling, holds, joined, longest, note,
-    on_call_checks, permits, requires_approval, rules, stricter, stricter_without_template,
+    Stricter, approval, approval_on_call, asks, both, ceiling, holds, joined, longest, not_refused,
+    note, on_call_checks, requires_approval, rules, stricter,
 };
-pub use run::{fulfils, stricter_of_run};
+pub use emergency::{deciders, emergency_longest, emergency_terms};
 pub use situation::Situation;
+pub use without_template::{permits_ask, stricter_ask};
 
 /// The maximum number of access policies in a cluster. With more, all requests are refused.
 pub const MAX_POLICIES: usize = 64;
@@ -72,6 +76,9 @@ pub struct Judgement {
     /// Requirements for the change ticket of the request, all for one ticket.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tickets: Vec<TicketRule>,
+    /// Decisions about emergencies of objects without a template. Empty if no access policy permits one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub emergencies: Vec<EmergencyRule>,
     /// Maximum duration of access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<Longest>,
@@ -84,6 +91,17 @@ pub struct TicketRule {
     pub policy: String,
     /// Requirement for the change ticket.
     pub ticket: TicketConfig,
+}
+
+/// The decision of an access policy about emergencies of objects without a template.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EmergencyRule {
+    /// Access policy.
+    pub policy: String,
+    /// Terms of an emergency; `None` for an access policy that requires approvals or a change ticket, and
+    /// permits no emergency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<EmergencyConfig>,
 }
 
 /// The result of the condition of a template's rules.

@@ -191,6 +191,7 @@ impl Situation {
             of_request["role"] =
                 json!({ "kind": terms.role.kind.to_string(), "name": terms.role.name });
             fill(&mut of_request, "reason", terms.reason.as_ref());
+            fill(&mut of_request, "ticket", terms.ticket.as_ref());
         }
         Self::new(
             now,

@@ -687,6 +687,7 @@ fn some_then() -> impl Strategy<Value = PolicyThen> {
                 unless: Vec::new(),
             }),
             require_reason,
+            emergency: None,
             max_duration: longest.map(ToOwned::to_owned),
         },
     )

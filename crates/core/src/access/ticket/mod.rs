@@ -1,11 +1,12 @@
-//! Change tickets in the decision about a request: whether it names one that its template and the access
-//! policies accept ([`validate`]), and the responses to its ticket checks ([`stage`]), before the grant and
+//! Change tickets in the decision about a request or transient binding: whether it names one that its template and the
+//! access policies accept ([`validate`]), and the responses to its ticket checks ([`stage`]), before the grant and
 //! while it lasts. An emergency needs no change ticket: it is granted without a check, and reviewed
 //! afterwards.
 
 mod stage;
 
 use oz_api::TicketConfig;
+use oz_trail::Record;
 use serde::{Deserialize, Serialize};
 
 use super::ask::Ask;
@@ -14,7 +15,9 @@ use super::policy::Judgement;
 use crate::kinds::AccessTemplate;
 use crate::validate::matching;
 
-pub use stage::{AWAY, REFUSED, UNKNOWN, WAITING, ended, fact, is_awaited, keep, wait_for};
+pub use stage::{
+    AWAY, REFUSED, UNKNOWN, WAITING, ended, fact, is_awaited, keep, lost_fact, wait_for,
+};
 pub(super) use stage::{Fresh, Lost, counts, due, lost, repeat, settled, wait};
 
 /// The last part of the refusal of a request without a change ticket: the missing field.
@@ -107,6 +110,19 @@ pub fn terms_by<'a>(
             false => checks_by(judgement, own),
         },
         unanswered: Vec::new(),
+    })
+}
+
+/// Adds the checks of a change ticket to the audit record of a grant.
+#[must_use]
+pub(crate) fn detailed(record: Record, ticket: &Ticket) -> Record {
+    let lists = [
+        ("ticketChecks", &ticket.checks),
+        ("ticketCheckUnavailable", &ticket.unanswered),
+    ];
+    let lists = lists.into_iter().filter(|(_, checks)| !checks.is_empty());
+    lists.fold(record, |record, (name, checks)| {
+        record.detail(name, checks.join(", "))
     })
 }
 

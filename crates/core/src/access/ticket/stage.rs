@@ -9,7 +9,7 @@
 //! See docs/adr/0031-a-server-of-tickets-that-says-nothing.md.
 
 use jiff::{SignedDuration, Timestamp};
-use oz_api::{Phase, conditions};
+use oz_api::{EndReason, Phase, conditions};
 
 use super::super::kind::{FactsOf, Kind};
 use super::super::request::StoredRequest;
@@ -204,6 +204,16 @@ fn gives_up(said: &Said, terms: CheckTerms) -> Option<Timestamp> {
     (terms.failure_policy == FailurePolicy::Fail).then(|| after(since, longest))
 }
 
+/// Returns the condition of a change ticket because of which a grant ends; `None` for another end.
+#[must_use]
+pub fn lost_fact(end: &End) -> Option<Fact> {
+    let reasons = [EndReason::TicketClosed, EndReason::TicketCheckUnavailable];
+    reasons.contains(&end.reason).then(|| {
+        let detail = end.detail().to_owned();
+        Fact::fails(conditions::TICKET_ACCEPTED, end.reason.into(), detail)
+    })
+}
+
 /// Returns the plan of a request that waits for a response: its checks, and the time of the next pass.
 pub(in crate::access) fn wait<K: Kind>(
     kind: &K,
@@ -221,11 +231,11 @@ pub(in crate::access) fn wait<K: Kind>(
     let template = known.template.as_deref();
     let ticket =
         template.and_then(|template| super::terms(request.ask, judgement.as_ref(), template));
-    let Some(ticket) = ticket else {
-        return plan;
-    };
     let times = (now, request.created());
-    wait_for(times, request.uid(), (&ticket, &known.tickets), plan)
+    match ticket {
+        Some(ticket) => wait_for(times, request.uid(), (&ticket, &known.tickets), plan),
+        None => plan,
+    }
 }
 
 /// Checks whether an object with this reason waits for a response about its change ticket.

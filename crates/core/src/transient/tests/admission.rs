@@ -28,7 +28,7 @@ fn spec(change: impl FnOnce(&mut Value)) -> Value {
 #[test]
 fn invalid_fields_of_binding_are_named() {
     type Change = fn(&mut Value);
-    let cases: [(&[&str], Change); 16] = [
+    let cases: [(&[&str], Change); 22] = [
         (&[], |_| {}),
         (&["spec.validUntil"], |spec| {
             spec["validUntil"] = json!("tomorrow")
@@ -41,6 +41,18 @@ fn invalid_fields_of_binding_are_named() {
             spec["validUntil"] = json!("2");
         }),
         (&["spec"], |spec| spec["duration"] = json!("1h")),
+        (&[], |spec| spec["ticket"] = json!("INC-42")),
+        (&["spec.ticket"], |spec| spec["ticket"] = json!("INC 42")),
+        (&["spec.ticket"], |spec| spec["ticket"] = json!("x/../y")),
+        (&[], |spec| spec["emergency"] = json!(true)),
+        (&["spec.reason"], |spec| {
+            spec["emergency"] = json!(true);
+            spec["reason"] = json!("\u{202e}it burns");
+        }),
+        (&["spec.validFrom"], |spec| {
+            spec["emergency"] = json!(true);
+            spec["validFrom"] = json!("2026-01-01T12:00:00Z");
+        }),
         (&["spec"], |spec| {
             spec.as_object_mut().unwrap().remove("validUntil");
         }),

@@ -271,7 +271,7 @@ fn policies_refuse_ask_for_a_reason_and_shorten() {
         require_reason: Some("night".into()),
         ..judgement(&[])
     };
-    // It can name none.
+    // It names none.
     let ticket = Judgement {
         tickets: vec![TicketRule {
             policy: "night".into(),
@@ -282,7 +282,7 @@ fn policies_refuse_ask_for_a_reason_and_shorten() {
     for (judgement, said) in [
         (refused, "PolicyDenied"),
         (reason, "ReasonRequired"),
-        (ticket, "CannotNameTicket"),
+        (ticket, "TicketRequired"),
     ] {
         let mut world = judged(lasting("10m"), judgement);
         assert_eq!(world.settle(timestamp(1)).phase, Phase::Denied);

@@ -1,10 +1,12 @@
 mod admission;
 mod approving;
+mod emergencies;
 mod ending;
 mod locking;
 mod order;
 mod published;
 mod refusing;
+mod tickets;
 mod waiting;
 mod window;
 mod world;

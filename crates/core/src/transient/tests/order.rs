@@ -1,5 +1,6 @@
 //! The order of the rules of transient bindings.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,11 +13,12 @@ use serde_json::{Value, json};
 use super::waiting::older;
 use super::world::*;
 use crate::access::approval;
-use crate::access::policy::{self, Judgement};
+use crate::access::policy::{self, EmergencyRule, Judgement};
 use crate::access::testing::judgements::{self, TIMEOUT, answer, judgement, refused, ticket};
 use crate::access::testing::order::{self, Case, Rule, rules};
 use crate::controller::{Answers, Controller as _, Failure, Outcome, Verdict};
 use crate::lifecycle::seal::Keys;
+use crate::tickets::{Answer, CheckTerms, Said};
 use crate::transient::{Facts, Policy};
 
 /// A binding with all facts about it, at an instant inside its window.
@@ -59,6 +61,9 @@ impl<K: InMemory> Asked<K> {
         let mut world = World::from_object(written::<K>(namespace, &spec));
         world.allow(&["vie*"]);
         world.judgement = Some(judgement());
+        let checks = ["refused", "away", "pending", "stale"];
+        let checks = checks.map(|check| (check.to_owned(), CheckTerms::UNKNOWN));
+        world.tickets.checks = Some(Arc::new(BTreeMap::from(checks)));
         Self {
             world,
             namespace,
@@ -81,6 +86,36 @@ impl<K: InMemory> Asked<K> {
 
     fn policy(&mut self) -> &mut Policy {
         Arc::make_mut(&mut self.world.controller.policy)
+    }
+
+    /// Requires a ticket check, with the response at this second.
+    fn check(&mut self, check: &str, said: Option<(i64, Answer)>) {
+        self.spec["ticket"] = json!("INC-42");
+        self.judgement().tickets.push(ticket(None, Some(check)));
+        if let Some((second, answer)) = said {
+            let said = Said {
+                asked_at: timestamp(second),
+                answer,
+                away_since: None,
+            };
+            self.world.tickets.said.insert(check.to_owned(), said);
+        }
+    }
+
+    /// Declares an emergency of bob, which the access policy permits.
+    fn emergency(&mut self) {
+        let terms = json!({
+            "users": ["bob"], "openReviews": 2,
+            "review": {"deadline": "24h", "groups": ["security"]},
+        });
+        self.judgement().emergencies = vec![EmergencyRule {
+            policy: "prod".into(),
+            terms: serde_json::from_value(terms).unwrap(),
+        }];
+        self.spec["emergency"] = json!(true);
+        self.spec["reason"] = json!("it burns");
+        self.spec["subjects"] = json!([{"kind": "User", "name": "bob"}]);
+        self.spec.as_object_mut().unwrap().remove("validFrom");
     }
 
     /// Requires an approval of a user, with the decision of the user.
@@ -113,6 +148,8 @@ impl<K: InMemory> Case for Asked<K> {
             lookup: Some(world.lookup.clone()),
             approvals: world.approvals.clone(),
             confirmed: Some(Ok(world.approvals.clone())),
+            tickets: world.tickets.clone(),
+            unreviewed: Some(world.unreviewed.clone()),
         };
         self.facts.iter().for_each(|change| change(&mut facts));
         let World {
@@ -226,6 +263,63 @@ fn inside_window<K: InMemory>() -> Vec<Rule<Asked<K>>> {
     }
 }
 
+/// Returns the rules of change tickets and emergencies, for which only the kinds of oz have fields.
+fn of_own_kinds<K: InMemory>() -> Vec<Rule<Asked<K>>> {
+    rules! {
+        Asked<K>:
+        "ticket invalid" => |it| it.spec["ticket"] = json!("../INC-42");
+        "emergency with later window" => |it| {
+            it.emergency();
+            it.spec["validFrom"] = json!(timestamp(60));
+        };
+        "policy requires other ticket" => |it| {
+            it.spec["ticket"] = json!("INC-42");
+            it.judgement().tickets.push(ticket(Some("CHG-[0-9]+"), None));
+        };
+        "emergency without reason" => |it| {
+            it.emergency();
+            it.spec.as_object_mut().unwrap().remove("reason");
+        };
+        "emergency for others" => |it| {
+            it.emergency();
+            it.spec["subjects"] = json!([{"kind": "User", "name": "alice"}]);
+        };
+        "emergency disabled" => |it| { it.emergency(); it.judgement().emergencies.clear(); };
+        "emergency withheld" => |it| {
+            it.emergency();
+            let rule = EmergencyRule { policy: "strict".into(), terms: None };
+            it.judgement().emergencies.push(rule);
+        };
+        "emergency not permitted" => |it| {
+            it.emergency();
+            let rules = it.judgement().emergencies.iter_mut();
+            let terms = rules.filter_map(|rule| rule.terms.as_mut());
+            terms.for_each(|terms| terms.users = vec!["carol".into()]);
+        };
+        "ticket check unknown" => |it| it.check("unknown", None);
+        "ticket check refuses" => |it| {
+            it.check("refused", Some((90, Answer::Refused("it is closed".into()))));
+        };
+        "ticket check unavailable" => |it| {
+            it.check("away", Some((90, Answer::Away("no response".into()))));
+        };
+        "ticket check pending" => |it| it.check("pending", None);
+        "ticket check outdated" => |it| it.check("stale", Some((10, Answer::Accepted)));
+        "reviews unread" => |it| {
+            it.emergency();
+            it.facts.push(|facts| facts.unreviewed = None);
+        };
+        "reviews unreadable" => |it| {
+            it.emergency();
+            it.world.unreviewed = unreachable("reviews");
+        };
+        "reviews pending" => |it| {
+            it.emergency();
+            it.world.unreviewed = Ok(vec!["uid-7".into(), "uid-8".into()]);
+        };
+    }
+}
+
 /// Returns the order of the rules of a kind.
 fn order_of<K: InMemory>() -> String {
     let of_others = |name: &str| match name {
@@ -234,6 +328,9 @@ fn order_of<K: InMemory>() -> String {
         _ => false,
     };
     let mut rules = [at_any_time::<K>(), inside_window()].concat();
+    if K::APPROVABLE {
+        rules.extend(of_own_kinds::<K>());
+    }
     rules.retain(|rule| !of_others(rule.0));
     order::table(Asked::new, &rules)
 }

@@ -19,6 +19,7 @@ use crate::access::stamp::Stamp;
 use crate::access::testing::reword;
 use crate::controller::{Answers, Child, Controller, Decision, Failure, Live, Outcome, Plan, Step};
 use crate::lifecycle::seal::Keys;
+use crate::tickets::Tickets;
 use crate::transient::{
     Assessment, BindableRoles, FINALIZER, Facts, Kind, Lookup, Policy, Question, Transient,
     WaitingWindow, Want,
@@ -92,6 +93,10 @@ pub(crate) struct World<K: InMemory> {
     /// The approvals and denials that the watch has shown, and those that it has not shown yet.
     pub(crate) approvals: Vec<AccessRequestApproval>,
     pub(crate) unseen_approvals: Vec<AccessRequestApproval>,
+    /// The responses of the servers about the change ticket.
+    pub(crate) tickets: Tickets,
+    /// The other unreviewed emergencies of the requester.
+    pub(crate) unreviewed: Result<Vec<String>, Failure>,
     pub(crate) live: Vec<Live>,
     pub(crate) records: Vec<Record>,
     pub(crate) records_fail: bool,
@@ -167,6 +172,8 @@ impl<K: InMemory> World<K> {
             judgement: None,
             approvals: Vec::new(),
             unseen_approvals: Vec::new(),
+            tickets: Tickets::default(),
+            unreviewed: Ok(Vec::new()),
             live: Vec::new(),
             records: Vec::new(),
             records_fail: false,
@@ -224,6 +231,8 @@ impl<K: InMemory> World<K> {
             approvals: self.approvals.clone(),
             waiting: Some(self.waiting.clone()),
             same_stamp: Some(None),
+            tickets: self.tickets.clone(),
+            unreviewed: Some(self.unreviewed.clone()),
             ..Facts::default()
         }
     }
@@ -232,7 +241,10 @@ impl<K: InMemory> World<K> {
     pub(crate) fn wants(&self, now: Timestamp) -> Option<Want> {
         match self.question(now, &self.initial_facts())? {
             Question::Lookup(want) => Some(*want),
-            Question::Waiting(_) | Question::SameStamp | Question::Approvals => None,
+            Question::Waiting(_)
+            | Question::SameStamp
+            | Question::Approvals
+            | Question::Emergencies(_) => None,
         }
     }
 
@@ -338,6 +350,10 @@ impl<K: InMemory> World<K> {
             let found: Vec<Live> = self.hidden.extract_if(.., |live| sought.is(live)).collect();
             self.stale |= !found.is_empty();
             self.live.extend(found);
+            return None;
+        }
+        // A query about a change ticket, of which a test sets the response.
+        if let Step::Effect(_) = step {
             return None;
         }
         if !self.write() {

@@ -45,8 +45,14 @@ fn text(context: &Context, explanation: &Explanation) -> String {
             let name = output::line(&subject.name);
             lines.push(format!("  subject    {} {name}", subject.kind));
         }
-        if let Some(reason) = &terms.reason {
-            lines.push(format!("  reason     {}", output::line(reason)));
+        for (name, value) in [
+            ("reason", terms.reason.as_deref()),
+            ("ticket", terms.ticket.as_deref()),
+            ("emergency", terms.emergency.then_some("yes")),
+        ] {
+            if let Some(value) = value {
+                lines.push(format!("  {name:<10} {}", output::line(value)));
+            }
         }
     }
     if let Some(status) = &view.status {

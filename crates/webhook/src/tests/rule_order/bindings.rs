@@ -2,8 +2,8 @@
 
 use std::iter::repeat_n;
 
-use oz_api::{TransientClusterRoleBinding, TransientRoleBinding, example_com};
-use oz_core::access::policy::Applied;
+use oz_api::{TicketConfig, TransientClusterRoleBinding, TransientRoleBinding, example_com};
+use oz_core::access::policy::{Applied, EmergencyRule, TicketRule};
 use oz_core::transient::Kind;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -20,11 +20,70 @@ const RULES: &str = "size, spec, stamp missing, stamp of another user, finalizer
     policy denial, policy reason, policy ticket, audit record";
 /// The rules of namespaced kinds.
 const NAMESPACED: &str = "namespace not served, reserved namespace";
+/// The rules of kinds with fields for change tickets and emergencies.
+const OF_OZ: &str = "ticket invalid, policy ticket mismatch, emergency: no reason, \
+    emergency: for others, emergency: disabled, emergency: withheld, emergency: not allowed, \
+    emergency: reviews";
 /// The rule of kinds that cannot wait for approvals.
 const NOT_APPROVABLE: &str = "policy approval";
 
+/// Declares an emergency, with these terms of an access policy.
+fn emergency(it: &mut World, group: &str, open_reviews: i32) {
+    let review = json!({"deadline": "24h", "groups": ["security"]});
+    let terms = json!({"groups": [group], "openReviews": open_reviews, "review": review});
+    it.judgement.emergencies = vec![EmergencyRule {
+        policy: "careful".to_owned(),
+        terms: Some(serde_json::from_value(terms).unwrap()),
+    }];
+    it.set("/spec/emergency", true);
+    it.set("/spec/validFrom", Value::Null);
+}
+
+/// Violates a rule of change tickets or emergencies.
+fn violate_of_oz(it: &mut World, rule: &'static str) {
+    match rule {
+        "ticket invalid" => it.set("/spec/ticket", "../INC-42"),
+        "policy ticket mismatch" => {
+            it.set("/spec/ticket", "INC-42");
+            it.judgement.tickets.push(TicketRule {
+                policy: "careful".to_owned(),
+                ticket: TicketConfig {
+                    pattern: Some("CHG-[0-9]+".to_owned()),
+                    check: None,
+                },
+            });
+        }
+        "emergency: no reason" => {
+            emergency(it, "staff", 2);
+            it.set("/spec/reason", Value::Null);
+        }
+        "emergency: for others" => {
+            emergency(it, "staff", 2);
+            it.set(
+                "/spec/subjects",
+                json!([{"kind": "User", "name": "alison"}]),
+            );
+        }
+        "emergency: disabled" => {
+            emergency(it, "staff", 2);
+            it.judgement.emergencies.clear();
+        }
+        "emergency: withheld" => {
+            emergency(it, "staff", 2);
+            it.judgement.emergencies.push(EmergencyRule {
+                policy: "strict".to_owned(),
+                terms: None,
+            });
+        }
+        "emergency: not allowed" => emergency(it, "oncall", 2),
+        "emergency: reviews" => emergency(it, "staff", 0),
+        _ => {}
+    }
+}
+
 fn violate(it: &mut World, rule: &'static str) {
     it.violate(rule);
+    violate_of_oz(it, rule);
     // The published kinds have no spec.
     let terms = match it.object["spec"].is_object() {
         true => &mut it.object["spec"],
@@ -83,9 +142,10 @@ async fn check_kind<K: Kind + DeserializeOwned>(snapshot: &str) {
     if !K::CLUSTER {
         rules.push(NAMESPACED);
     }
-    if !K::APPROVABLE {
-        rules.push(NOT_APPROVABLE);
-    }
+    rules.push(match K::APPROVABLE {
+        true => OF_OZ,
+        false => NOT_APPROVABLE,
+    });
     check(snapshot, &names(&rules), violate, || admitted::<K>(&others)).await;
 }
 

@@ -16,7 +16,7 @@ use super::End;
 use super::drift::Drift;
 use super::window::has_come;
 
-pub use state::{DueEnd, Otherwise, State, Stop, due};
+pub use state::{DueEnd, State, Stop};
 
 /// A stored object of a kind that is granted and ends, with its live objects and the facts about it at one instant. The
 /// methods with a default are of reasons that not every kind has.
@@ -143,7 +143,7 @@ pub fn assess<L: Lifecycle>(object: &mut L) -> Assessed<L> {
         return Ok(State::Over);
     }
     let Sealed { grant, until, lost } = object.sealed();
-    if let Some(end) = due_end(object, until) {
+    if let Some(end) = due(object, until) {
         return Ok(State::Ending(DueEnd::new(end), grant));
     }
     let until = until.unwrap_or(Timestamp::MAX);
@@ -155,7 +155,7 @@ pub fn assess<L: Lifecycle>(object: &mut L) -> Assessed<L> {
 }
 
 /// Returns the end that needs no further data.
-fn due_end<L: Lifecycle>(object: &L, until: Option<Timestamp>) -> Option<End> {
+fn due<L: Lifecycle>(object: &L, until: Option<Timestamp>) -> Option<End> {
     let has_expired = until.is_some_and(|until| has_come(object.now(), until));
     let expired = has_expired.then_some(End::EXPIRED);
     let deleted = object.is_deleted().then_some(End::DELETED);

@@ -3,6 +3,7 @@
 mod ending;
 mod exchanged;
 mod granting;
+mod old_machine;
 mod order;
 mod readiness;
 mod reworded;

@@ -3,7 +3,6 @@
 
 mod asked;
 pub(crate) mod judgements;
-pub(crate) mod old_machine;
 pub(crate) mod order;
 pub(crate) mod rules;
 

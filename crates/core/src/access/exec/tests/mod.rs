@@ -8,7 +8,6 @@ mod granting;
 mod hidden;
 mod judged;
 mod locking;
-mod old_machine;
 mod on_call;
 mod order;
 mod over;

@@ -3,7 +3,6 @@
 mod ending;
 mod exchanged;
 mod granting;
-mod old_machine;
 mod order;
 mod readiness;
 mod reworded;

@@ -6,6 +6,7 @@
 mod assess;
 mod decided;
 mod drift;
+mod ends;
 mod existing;
 mod facts;
 mod grants;

@@ -87,4 +87,10 @@ pub enum EndReason {
     OnCallEnded,
     /// The on-call check that replaced an approval did not respond for its timeout.
     OnCallCheckUnavailable,
+    /// Another user deleted the Job of a harness run. `status.ending`, which harness runs do not have, never contains it.
+    #[schemars(skip)]
+    JobDeleted,
+    /// Other NetworkPolicies permit more connections to the pods of a harness run; likewise.
+    #[schemars(skip)]
+    NotConfined,
 }

@@ -1,34 +1,46 @@
-//! The assessment of a request: the rules in the order in which they apply, the same for every kind of access. The
-//! window comes first.
+//! The assessment of a request: what the machine reads of it, the same for every kind of access.
 
 use jiff::Timestamp;
-use oz_api::{EndReason, conditions, names};
+use oz_api::{EndReason, Requester, conditions, names};
 
 use super::approval::{self, Approvals};
 use super::fact::Fact;
+use super::facts::PodReplaced;
 use super::grant::Grant;
 use super::kind::{
-    Assessment, Blocked, Facts, FactsOf, Kind, Move, Offer, Otherwise, Question, Special, State,
+    Assessment, Blocked, FactsOf, Kind, Move, Offer, Question, Special, State, Stop,
 };
 use super::lock::Access;
 use super::objects::{self, Objects};
+use super::on_call::OnCall;
 use super::proposal::AccessProposal;
-use super::request::StoredRequest;
-use super::rules::{self, Passed};
-use super::{on_call, stamp, ticket};
-use crate::controller::{Failure, Live};
-use crate::kinds::Kind as _;
-use crate::lifecycle::window;
-use crate::lifecycle::{self, DueEnd, End};
+use super::request::{Spec, StoredRequest};
+use super::rules::{self, Held, HeldFacts, Passed};
+use super::stamp;
+use super::ticket::Ticket;
+use crate::controller::Live;
+use crate::lifecycle::drift::Drift;
+use crate::lifecycle::machine::{self, Lifecycle, Lost, Need, Sealed};
+use crate::lifecycle::{End, window};
 
-/// The next question of an assessment, and the instant after which its answer has no effect.
-pub(super) struct Need {
-    pub(super) question: Question,
-    pub(super) until: Timestamp,
+/// A request in one pass.
+struct Pass<'a, K: Kind> {
+    kind: &'a K,
+    now: Timestamp,
+    object: (&'a K::Request, &'a StoredRequest<'a>),
+    known: &'a FactsOf<K>,
+    /// All live objects, and those of the request.
+    live: (&'a [Live], &'a [Live]),
+    objects: Objects,
+    approvals: Option<Approvals>,
+    /// The results of the rules before a grant.
+    passed: Passed,
 }
 
-/// Assesses a request. The window comes first: after its expiry a grant ends, also if other objects are missing,
-/// invalid or unreadable.
+/// Assesses a request.
+///
+/// # Errors
+/// The data that must be read first.
 pub(super) fn assess<K: Kind>(
     kind: &K,
     now: Timestamp,
@@ -36,81 +48,33 @@ pub(super) fn assess<K: Kind>(
     request: &StoredRequest<'_>,
     known: &FactsOf<K>,
     live: &[Live],
-) -> Result<Assessment, Need> {
-    let all = live;
-    let live = &*objects::filter_own(kind.keys(), request, live);
-    let approvals = approval::evaluate(kind, now, request, known);
-    let waits_until = waits_until(request, approvals.as_ref());
-    let assessed = |state, facts| Assessment {
+) -> Result<Assessment, Need<Question>> {
+    let own = &*objects::filter_own(kind.keys(), request, live);
+    let mut pass = Pass {
+        kind,
+        now,
+        object: (object, request),
+        known,
+        live: (live, own),
+        objects: Objects::from_live(request, own),
+        approvals: approval::evaluate(kind, now, request, known),
+        passed: Passed::default(),
+    };
+    let state = machine::assess(&mut pass)?;
+    let waits_until = pass.waits_until();
+    let (mut facts, approvals) = (pass.passed.facts, pass.approvals);
+    if let State::Ending(end, _) = &state {
+        facts.extend(refused(end));
+    }
+    Ok(Assessment {
         state,
         facts,
         waits_until,
         unlocked_at: approvals
             .as_ref()
             .and_then(|approvals| approvals.unlocked_at),
-        approval: approvals.as_ref().map(|approvals| approvals.status.clone()),
-    };
-    let objects = Objects::from_live(request, live);
-    let blocked = |grant: &Grant| blocked(kind, request, grant, &objects, all);
-    if let Some(mut state) = after_grant(kind, now, request, waits_until, known, live)? {
-        if let State::Granted(grant) = &mut state {
-            named(kind, request, grant, &objects, known, all).map_err(|question| Need {
-                question,
-                until: grant.window.until,
-            })?;
-            if let Some(blocked) = blocked(grant) {
-                state = State::Special(Special::Blocked(blocked));
-            }
-        }
-        let closed = match &state {
-            State::Ending(end, _) => refused(end),
-            _ => None,
-        };
-        return Ok(assessed(state, closed.into_iter().collect()));
-    }
-    let approved = approvals.as_ref();
-    let mut passed = Passed::default();
-    let proposal = AccessProposal::new(kind, now, (object, request), known, approved);
-    let decided = rules::before_grant(&proposal, &mut passed).map_err(Otherwise::from);
-    let decided = decided.and_then(|()| proposal.offer(&mut passed));
-    let decided = decided.and_then(|mut offer| {
-        let question = if offer.first.is_empty() {
-            named(kind, request, &mut offer.grant, &objects, known, all).err()
-        } else {
-            None
-        };
-        if let Some(blocked) = blocked(&offer.grant) {
-            return Err(State::Special(Special::Blocked(blocked)).into());
-        }
-        tried(kind, &offer, known)?;
-        approval::confirmed(approved, known.confirmed.as_ref(), Question::Approvals)?;
-        question.map_or(Ok(offer), |question| Err(Otherwise::Need(question)))
-    });
-    let state = match decided {
-        Ok(offer) => State::Grantable(Box::new(offer)),
-        // Waiting ends as well, whatever was waited for.
-        Err(Otherwise::State(State::Waiting(_)) | Otherwise::Need(_))
-            if window::has_come(now, waits_until) =>
-        {
-            State::Ending(DueEnd::new(End::EXPIRED), None)
-        }
-        Err(Otherwise::State(State::Refused(..)))
-            if stamp::read(request.metadata).is_none() && known.predecessor.is_none() =>
-        {
-            return Err(Need {
-                question: Question::Predecessor,
-                until: Timestamp::MAX,
-            });
-        }
-        Err(Otherwise::State(state)) => state,
-        Err(Otherwise::Need(question)) => {
-            return Err(Need {
-                question,
-                until: waits_until,
-            });
-        }
-    };
-    Ok(assessed(state, passed.facts))
+        approval: approvals.map(|approvals| approvals.status),
+    })
 }
 
 /// Returns the condition of the change ticket, or of the approval, because of which access ends.
@@ -124,193 +88,222 @@ fn refused(end: &End) -> Option<Fact> {
     Some(Fact::fails(condition, end.reason.into(), detail))
 }
 
-/// Sets the name of a Role that does not exist yet to the name that was found for it.
-fn named<K: Kind>(
-    kind: &K,
-    request: &StoredRequest<'_>,
-    grant: &mut Grant,
-    objects: &Objects,
-    known: &FactsOf<K>,
-    live: &[Live],
-) -> Result<(), Question> {
-    if objects.role.is_some() || objects.binding.is_some() {
-        return Ok(());
+impl Held for Grant {
+    fn access(&self) -> Access<'_> {
+        Access::granted(self)
     }
-    match &known.role_name {
-        Some(name) => {
-            let own = || names::own_grant_role(&grant.object_name());
-            grant.role = Some(name.number.clone().unwrap_or_else(own));
+
+    fn template_digest(&self) -> Option<&str> {
+        self.revoke_on_template_change
+            .then_some(self.template_digest.as_str())
+    }
+
+    fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.as_ref()
+    }
+
+    fn on_call(&self) -> Option<(&Requester, &OnCall)> {
+        Some((&self.requester, self.on_call.as_ref()?))
+    }
+}
+
+impl<K: Kind> Lifecycle for Pass<'_, K> {
+    type Grant = Grant;
+    type Offer = Offer;
+    type Special = Special;
+    type Question = Question;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn is_over(&self) -> bool {
+        self.request().phase().is_terminal()
+    }
+
+    /// Checks whether the request is being deleted. A deletion that leads to lost objects is confirmed as drift is.
+    fn is_deleted(&self) -> bool {
+        let is_deleted = self.request().metadata.deletion_timestamp.is_some();
+        is_deleted && (self.decision().is_some() || self.lost().is_none())
+    }
+
+    fn begun(&self) -> Option<End> {
+        End::begun(self.request().status)
+    }
+
+    fn sealed(&self) -> Sealed<Grant> {
+        let (request, (_, live)) = (self.request(), self.live);
+        if let Some(grant) = self.decision() {
+            return Sealed {
+                until: Some(grant.window.until),
+                grant: Some(Box::new(grant)),
+                lost: None,
+            };
         }
-        None => {
-            let bound = objects::bound_by_others(kind.keys(), request, live);
-            return Err(Question::RoleName(bound));
+        let Some(drift) = self.lost() else {
+            return Sealed {
+                until: None,
+                grant: None,
+                lost: None,
+            };
+        };
+        Sealed {
+            until: request.status.and_then(|status| status.expires_at),
+            grant: self.kind.remembered(request, live).map(Box::new),
+            lost: Some(Lost {
+                drift,
+                is_retired: objects::is_retired(request, live),
+            }),
         }
     }
-    Ok(())
-}
 
-/// Returns the RoleBindings of other subjects to the Role of a grant without a RoleBinding, if there are any.
-fn blocked<K: Kind>(
-    kind: &K,
-    request: &StoredRequest<'_>,
-    grant: &Grant,
-    objects: &Objects,
-    live: &[Live],
-) -> Option<Blocked> {
-    // Before there is a pod, it has no name yet.
-    let role = grant.role.clone().unwrap_or_else(|| request.role_name());
-    let bindings = objects::strangers(kind.keys(), request, &role, live);
-    let is_blocked = objects.binding.is_none() && !bindings.is_empty();
-    is_blocked.then_some(Blocked { role, bindings })
-}
-
-/// Returns the instant at which a request without a grant stops waiting. Approvals have a separate timeout; after the
-/// last of them, the request waits for as long as it would after its creation.
-fn waits_until(request: &StoredRequest<'_>, approvals: Option<&Approvals>) -> Timestamp {
-    let created = request.created();
-    let plain = window::waits_until(created, request.asked().ok().flatten());
-    let wait = plain.duration_since(created);
-    approvals.map_or(plain, |approvals| approvals.waits_until(wait))
-}
-
-/// Checks whether the trial of the offer has succeeded, if its kind requires one.
-fn tried<K: Kind>(kind: &K, offer: &Offer, known: &FactsOf<K>) -> Result<(), Otherwise> {
-    let trial = known
-        .template
-        .as_deref()
-        .and_then(|template| kind.trial(offer, template));
-    let failed = |failure: Failure| Otherwise::State(State::Waiting(failure));
-    match (trial, &known.tried) {
-        (None, _) | (Some(Ok(_)), Some(Ok(()))) => Ok(()),
-        (Some(Err(failure)), _) => Err(failed(failure)),
-        (Some(Ok(_)), Some(Err(failure))) => Err(failed(failure.clone())),
-        (Some(Ok(trial)), None) => Err(Otherwise::Need(Question::Trial(Box::new(trial)))),
+    fn drift(&self, grant: &Grant) -> Option<Drift> {
+        let made = self.known.made.as_ref();
+        self.kind.drift(self.request(), grant, self.live.1, made)
     }
-}
 
-/// Returns the state of a request that was granted or has ended; `None` for other requests.
-fn after_grant<K: Kind>(
-    kind: &K,
-    now: Timestamp,
-    request: &StoredRequest<'_>,
-    waits_until: Timestamp,
-    known: &FactsOf<K>,
-    live: &[Live],
-) -> Result<Option<State>, Need> {
-    if request.phase().is_terminal() {
-        return Ok(Some(State::Over));
-    }
-    let deleted = request.metadata.deletion_timestamp.is_some();
-    // An end that takes more than one pass stays the one it was.
-    let begun = End::begun(request.status);
-    let Some(grant) = kind.decision(request, live).map(Box::new) else {
-        return without_decision(kind, now, request, (begun, waits_until), known, live);
-    };
-    let until = grant.window.until;
-    let replaced = known.pod.as_ref().and_then(|pod| pod.replaced(&grant));
-    let end = if let Some(end) = lifecycle::due(now, begun, Some(until), deleted) {
-        end
-    } else if let Some(lock) = known.locks.against(&Access::granted(&grant), now) {
-        lock.end()
-    } else if let Some(what) = kind.exchanged(request, &grant, live, known.made.as_ref()) {
-        return drifted(End::drift(what), until, Some(grant), known).map(Some);
-    } else if let Some(end) = kind.early_end(now, request, &grant, live) {
-        if end.is_drift() {
-            return drifted(end, until, Some(grant), known).map(Some);
+    fn confirm_drift(&self) -> Result<(), Stop> {
+        match self.known.is_deleted {
+            None => Err(Stop::Need(Question::Deletion)),
+            Some(true) => Err(Stop::Special(Special::Leaving)),
+            Some(false) => Ok(()),
         }
-        end
-    } else if let Some(end) = grant
-        .ticket
-        .as_ref()
-        .and_then(|ticket| ticket::ended(now, ticket, &known.tickets))
-        .or_else(|| {
-            let on_call = grant.on_call.as_ref()?;
-            on_call::ended(now, &grant.requester, on_call, &known.tickets)
-        })
-    {
-        end
-    } else if grant.following.is_none()
-        && let Some(what) = replaced
-    {
-        End::pod_replaced(what)
-    } else if grant.revoke_on_template_change
-        && known
-            .template
-            .as_ref()
-            .is_some_and(|template| template.spec_digest() != grant.template_digest)
-    {
-        End::TEMPLATE_CHANGED
-    } else if let Some(why) = replaced {
-        let next = kind.successor(&grant, known);
-        match next.map_err(|question| Need { question, until })? {
-            None => End::pod_replaced(format!("{why}, and so is its workload")),
-            Some(to) => {
-                let from = *grant;
-                return Ok(Some(State::Special(Special::Moving(Box::new(Move {
-                    why,
-                    from,
-                    to,
-                })))));
+    }
+
+    fn early_ends(&self, grant: &Grant) -> Vec<End> {
+        let template = self.known.template.as_deref();
+        let facts = HeldFacts {
+            now: self.now,
+            locks: &self.known.locks,
+            template: template.map(|template| template as &dyn Spec),
+            tickets: Some(&self.known.tickets),
+        };
+        let mut ends = rules::while_granted::<AccessProposal<'_, K>>(grant, &facts);
+        let own = self
+            .kind
+            .early_end(self.now, self.request(), grant, self.live.1);
+        ends.extend(own);
+        if grant.following.is_none() {
+            ends.extend(self.replaced(grant).map(End::pod_replaced));
+        }
+        ends
+    }
+
+    /// Checks whether the pod of the grant exists. A grant that follows its workload moves to another pod.
+    fn proceed(&self, grant: &mut Grant) -> Result<(), Stop> {
+        if let Some(why) = self.replaced(grant) {
+            let next = self.kind.successor(grant, self.known);
+            return Err(match next.map_err(Stop::Need)? {
+                None => Stop::End(End::pod_replaced(format!("{why}, and so is its workload"))),
+                Some(to) => {
+                    let from = grant.clone();
+                    Stop::Special(Special::Moving(Box::new(Move { why, from, to })))
+                }
+            });
+        }
+        self.set_role_name(grant).map_err(Stop::Need)?;
+        self.check_bindings(grant)
+    }
+
+    fn propose(&mut self) -> Result<Offer, Stop> {
+        let ((_, request), known) = (self.object, self.known);
+        let is_stamped = stamp::read(request.metadata).is_some();
+        if is_stamped && let Some(failure) = self.kind.blocked(request, self.live.1) {
+            return Err(Stop::Wait(failure));
+        }
+        let approvals = self.approvals.as_ref();
+        let proposal = AccessProposal::new(self.kind, self.now, self.object, known, approvals);
+        rules::before_grant(&proposal, &mut self.passed)?;
+        let mut offer = proposal.offer(&mut self.passed)?;
+        let question = match offer.first.is_empty() {
+            true => self.set_role_name(&mut offer.grant).err(),
+            false => None,
+        };
+        self.check_bindings(&offer.grant)?;
+        self.check_trial(&offer)?;
+        let read = known.confirmed.as_ref();
+        approval::confirmed::<Special, Question>(approvals, read, Question::Approvals)?;
+        question.map_or(Ok(offer), |question| Err(Stop::Need(question)))
+    }
+
+    /// Returns the instant at which the request stops waiting. Approvals have a separate timeout; after the last of them,
+    /// the request waits for as long as it would after its creation.
+    fn waits_until(&self) -> Timestamp {
+        let request = self.request();
+        let created = request.created();
+        let plain = window::waits_until(created, request.asked().ok().flatten());
+        let wait = plain.duration_since(created);
+        let approvals = self.approvals.as_ref();
+        approvals.map_or(plain, |approvals| approvals.waits_until(wait))
+    }
+
+    fn confirm_refusal(&self) -> Option<Question> {
+        let is_stamped = stamp::read(self.request().metadata).is_some();
+        let is_unread = self.known.predecessor.is_none();
+        (!is_stamped && is_unread).then_some(Question::Predecessor)
+    }
+}
+
+impl<'a, K: Kind> Pass<'a, K> {
+    fn request(&self) -> &'a StoredRequest<'a> {
+        self.object.1
+    }
+
+    /// Returns the decision that the live objects carry.
+    fn decision(&self) -> Option<Grant> {
+        self.kind.decision(self.request(), self.live.1)
+    }
+
+    /// Returns the drift if the live objects carry no decision, and should.
+    fn lost(&self) -> Option<Drift> {
+        self.kind.lost(self.request(), self.live.1)
+    }
+
+    /// Returns the reason why the pod of a grant no longer exists.
+    fn replaced(&self, grant: &Grant) -> Option<PodReplaced> {
+        self.known.pod.as_ref()?.replaced(grant)
+    }
+
+    /// Sets the name of a Role that does not exist yet to the name that was found for it.
+    fn set_role_name(&self, grant: &mut Grant) -> Result<(), Question> {
+        if self.objects.role.is_some() || self.objects.binding.is_some() {
+            return Ok(());
+        }
+        match &self.known.role_name {
+            Some(name) => {
+                let own = || names::own_grant_role(&grant.object_name());
+                grant.role = Some(name.number.clone().unwrap_or_else(own));
+                Ok(())
+            }
+            None => {
+                let (keys, all) = (self.kind.keys(), self.live.0);
+                let bound = objects::bound_by_others(keys, self.request(), all);
+                Err(Question::RoleName(bound))
             }
         }
-    } else {
-        return Ok(Some(State::Granted(grant)));
-    };
-    Ok(Some(State::Ending(DueEnd::new(end), Some(grant))))
-}
-
-/// Returns the same state for live objects that carry no decision.
-fn without_decision<K: Kind>(
-    kind: &K,
-    now: Timestamp,
-    request: &StoredRequest<'_>,
-    (begun, waits_until): (Option<End>, Timestamp),
-    known: &FactsOf<K>,
-    live: &[Live],
-) -> Result<Option<State>, Need> {
-    let deleted = request.metadata.deletion_timestamp.is_some();
-    if begun.is_none()
-        && !deleted
-        && stamp::read(request.metadata).is_some()
-        && let Some(failure) = kind.blocked(request, live)
-    {
-        return Ok(Some(if window::has_come(now, waits_until) {
-            State::Ending(DueEnd::new(End::EXPIRED), None)
-        } else {
-            State::Waiting(failure)
-        }));
     }
-    let Some(what) = kind.lost(request, live) else {
-        let end = lifecycle::due(now, begun, None, deleted);
-        return Ok(end.map(|end| State::Ending(DueEnd::new(end), None)));
-    };
-    let remembered = kind.remembered(request, live).map(Box::new);
-    let until = request.status.and_then(|status| status.expires_at);
-    match lifecycle::due(now, begun, until, false) {
-        Some(end) => Ok(Some(State::Ending(DueEnd::new(end), remembered))),
-        None => {
-            let end = match objects::is_retired(request, live) {
-                true => End::seal_retired(),
-                false => End::drift(what),
-            };
-            drifted(end, until.unwrap_or(Timestamp::MAX), remembered, known).map(Some)
+
+    /// Checks whether other subjects are bound to the Role of a grant without a RoleBinding.
+    fn check_bindings(&self, grant: &Grant) -> Result<(), Stop> {
+        let (keys, request, all) = (self.kind.keys(), self.request(), self.live.0);
+        // Before there is a pod, it has no name yet.
+        let role = grant.role.clone().unwrap_or_else(|| request.role_name());
+        let bindings = objects::strangers(keys, request, &role, all);
+        match self.objects.binding.is_none() && !bindings.is_empty() {
+            true => Err(Stop::Special(Special::Blocked(Blocked { role, bindings }))),
+            false => Ok(()),
         }
     }
-}
 
-/// Returns the state of a grant with drift or a retired seal: it ends, unless the request is being deleted.
-fn drifted<T, W>(
-    end: End,
-    until: Timestamp,
-    grant: Option<Box<Grant>>,
-    known: &Facts<T, W>,
-) -> Result<State, Need> {
-    match known.is_deleted {
-        None => Err(Need {
-            question: Question::Deletion,
-            until,
-        }),
-        Some(true) => Ok(State::Special(Special::Leaving)),
-        Some(false) => Ok(State::Ending(DueEnd::new(end), grant)),
+    /// Checks whether the trial of the offer has succeeded, if its kind requires one.
+    fn check_trial(&self, offer: &Offer) -> Result<(), Stop> {
+        let template = self.known.template.as_deref();
+        let trial = template.and_then(|template| self.kind.trial(offer, template));
+        match (trial, &self.known.tried) {
+            (None, _) | (Some(Ok(_)), Some(Ok(()))) => Ok(()),
+            (Some(Err(failure)), _) => Err(Stop::Wait(failure)),
+            (Some(Ok(_)), Some(Err(failure))) => Err(Stop::Wait(failure.clone())),
+            (Some(Ok(trial)), None) => Err(Stop::Need(Question::Trial(Box::new(trial)))),
+        }
     }
 }

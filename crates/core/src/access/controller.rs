@@ -4,11 +4,12 @@ use jiff::Timestamp;
 use kube::Resource as _;
 use oz_api::{IdentityError, RequestStatus};
 
-use super::assess::{self, Need};
+use super::assess;
 use super::kind::{Assessment, FactsOf, Kind, Question, State};
 use super::{ending, plan, report, stamp, status};
 use crate::controller::{Controller, Decision, Failure, Live, Outcome, Plan, Transition, Verdict};
 use crate::kinds::{self, AccessRequest};
+use crate::lifecycle::machine::Need;
 
 impl<K: Kind> Controller for K {
     type Object = K::Request;

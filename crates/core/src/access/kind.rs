@@ -89,7 +89,7 @@ pub trait Kind: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// The state of a request without a grant, or the next question.
-    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Otherwise>;
+    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Stop>;
 
     /// Returns the trial that must succeed before the offered objects are created; `None` if no trial is required.
     fn trial(&self, offer: &Offer, template: &Self::Template) -> Option<Result<Trial, Failure>> {
@@ -122,20 +122,19 @@ pub trait Kind: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Returns the drift of objects that were created for a grant before its Role. `made` is the pod that this process
-    /// created.
-    fn exchanged(
+    /// Returns the drift of the live objects of a grant. `made` is the pod that this process created.
+    fn drift(
         &self,
         request: &StoredRequest<'_>,
         grant: &Grant,
         live: &[Live],
         made: Option<&PodMade>,
     ) -> Option<Drift> {
-        let _ = (request, grant, live, made);
-        None
+        let _ = made;
+        Objects::from_live(request, live).drift(request, grant)
     }
 
-    /// Returns the reason to end a grant before its expiry.
+    /// Returns the reason to end a grant before its expiry that only this kind has.
     fn early_end(
         &self,
         now: Timestamp,
@@ -143,9 +142,8 @@ pub trait Kind: Send + Sync + Sized + 'static {
         grant: &Grant,
         live: &[Live],
     ) -> Option<End> {
-        let _ = now;
-        let drift = Objects::from_live(request, live).drift(request, grant);
-        drift.map(End::drift)
+        let _ = (now, request, grant, live);
+        None
     }
 
     /// Returns the grant for another pod of the same workload, or the reason to wait for one; `None` if there will
@@ -184,8 +182,8 @@ pub trait Kind: Send + Sync + Sized + 'static {
     }
 }
 
-/// The result of an assessment without an offer.
-pub type Otherwise = lifecycle::Otherwise<State, Question>;
+/// The reason why a request is not granted, or why its grant does not continue.
+pub type Stop = lifecycle::Stop<Special, Question>;
 
 /// The facts for one kind.
 pub type FactsOf<K> = Facts<<K as Kind>::Template, <K as Kind>::Workload>;

@@ -9,7 +9,7 @@ use super::approval::Approvals;
 use super::denial::Denial;
 use super::fact::Fact;
 use super::facts::ReviewLimit;
-use super::kind::{Case, FactsOf, Kind, Offer, Otherwise, Question, Special, State};
+use super::kind::{Case, FactsOf, Kind, Offer, Question, Special, Stop};
 use super::lock::Access;
 use super::policy::{self, Judgement};
 use super::request::StoredRequest;
@@ -20,8 +20,8 @@ use super::{continued, decide, emergency};
 use crate::controller::Failure;
 use crate::gate::{self, GateAccount};
 use crate::kinds::{AccessRequest as _, AccessTemplate};
+use crate::lifecycle::End;
 use crate::lifecycle::window::Window;
-use crate::lifecycle::{self, End};
 use crate::tickets::Tickets;
 use crate::validate::{ValidatedRequest, ValidatedTemplate, Violation};
 
@@ -42,8 +42,6 @@ struct Template<'a, K: Kind> {
     object: &'a K::Template,
     terms: Result<ValidatedTemplate<K::Target>, Vec<Violation>>,
 }
-
-type Stop = lifecycle::Stop<Special, Question>;
 
 impl<'a, K: Kind> AccessProposal<'a, K> {
     pub(super) fn new(
@@ -105,19 +103,16 @@ impl<'a, K: Kind> AccessProposal<'a, K> {
     }
 
     /// Returns the offer for a request for which all rules hold.
-    pub(super) fn offer(self, passed: &mut Passed) -> Result<Offer, Otherwise> {
+    pub(super) fn offer(self, passed: &mut Passed) -> Result<Offer, Stop> {
         let window = self.grant_window(passed)?;
         let Self {
             kind, now, known, ..
         } = self;
-        let unsound = |failure| Otherwise::State(State::Waiting(failure));
-        let stamp = self.stamp.map_err(|error| unsound(error.failure()))?;
-        let template = self.template.map_err(unsound)?;
+        let stamp = self.stamp.map_err(|error| Stop::Wait(error.failure()))?;
+        let template = self.template.map_err(Stop::Wait)?;
         let invalid = |violations: Vec<Violation>| {
-            unsound(Failure::invalid(
-                reason::BAD_REQUEST,
-                Violation::list(&violations),
-            ))
+            let message = Violation::list(&violations);
+            Stop::Wait(Failure::invalid(reason::BAD_REQUEST, message))
         };
         kind.offer(Case {
             now,
@@ -288,11 +283,11 @@ fn existing<'a, K: Kind>(
 fn workload<'a, K: Kind>(
     template: &K::Template,
     known: &'a FactsOf<K>,
-) -> Result<Option<&'a K::Workload>, Otherwise> {
+) -> Result<Option<&'a K::Workload>, Stop> {
     match (template.workload(), &known.workload) {
         (None, _) => Ok(None),
-        (Some(target), None) => Err(Otherwise::Need(Question::Workload(target.clone()))),
-        (Some(_), Some(Err(failure))) => Err(State::Waiting(failure.clone()).into()),
+        (Some(target), None) => Err(Stop::Need(Question::Workload(target.clone()))),
+        (Some(_), Some(Err(failure))) => Err(Stop::Wait(failure.clone())),
         (Some(_), Some(Ok(workload))) => Ok(Some(workload)),
     }
 }

@@ -44,7 +44,9 @@ pub fn end_message(end: &End) -> String {
         | EndReason::TicketClosed
         | EndReason::TicketCheckUnavailable
         | EndReason::OnCallEnded
-        | EndReason::OnCallCheckUnavailable => {
+        | EndReason::OnCallCheckUnavailable
+        | EndReason::JobDeleted
+        | EndReason::NotConfined => {
             format!("Access revoked: {detail}")
         }
         EndReason::PodNotReady | EndReason::ApprovalTimedOut => detail.to_owned(),

@@ -24,6 +24,8 @@ impl End {
     pub const NEVER_ACTIVE: Self = Self::plain(EndReason::NeverActive);
     /// The end because the requesting object was deleted.
     pub const DELETED: Self = Self::plain(EndReason::Deleted);
+    /// The end because another user deleted the Job of a harness run.
+    pub const JOB_DELETED: Self = Self::plain(EndReason::JobDeleted);
     /// The end because its template was changed, and the template ends its grants in that case.
     pub const TEMPLATE_CHANGED: Self = Self::plain(EndReason::TemplateChanged);
 
@@ -102,6 +104,12 @@ impl End {
         Self::with(EndReason::OnCallCheckUnavailable, what)
     }
 
+    /// Creates the end because other NetworkPolicies permit more connections than oz does.
+    #[must_use]
+    pub fn not_confined(why: impl Display) -> Self {
+        Self::with(EndReason::NotConfined, why.to_string())
+    }
+
     /// Creates the end of access until `until` of which the requesting object is gone.
     pub(crate) fn of_gone(now: Timestamp, until: Timestamp) -> Self {
         if has_come(now, until) {
@@ -161,7 +169,9 @@ impl End {
             | EndReason::TicketClosed
             | EndReason::TicketCheckUnavailable
             | EndReason::OnCallEnded
-            | EndReason::OnCallCheckUnavailable => Phase::Revoked,
+            | EndReason::OnCallCheckUnavailable
+            | EndReason::JobDeleted
+            | EndReason::NotConfined => Phase::Revoked,
             EndReason::PodNotReady => Phase::Failed,
         }
     }

@@ -12,5 +12,5 @@ pub(crate) mod transitions;
 pub mod window;
 
 pub use end::End;
-pub use machine::{DueEnd, Otherwise, State, Stop, due};
+pub use machine::{DueEnd, State, Stop};
 pub use stored::Stored;

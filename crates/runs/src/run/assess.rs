@@ -1,34 +1,50 @@
 //! The assessment of a run: the only place that decides about its state. Plan and status follow from it.
 
-use jiff::{SignedDuration, Timestamp};
-use oz_api::conditions;
+use std::cell::OnceCell;
+
+use jiff::Timestamp;
+use oz_api::Phase;
 use oz_api::harness::{HarnessRun, RunPhase};
 use oz_core::access::approval;
-use oz_core::access::lock::LOCKED;
-use oz_core::access::rules::{self, Passed};
-use oz_core::lifecycle::Stop;
-use oz_core::lifecycle::window::{after, has_come};
+use oz_core::access::lock::Access;
+use oz_core::access::rules::{self, Held, HeldFacts, Passed};
+use oz_core::access::ticket::Ticket;
+use oz_core::controller::Failure;
+use oz_core::lifecycle::drift::Drift;
+use oz_core::lifecycle::machine::{self, Lifecycle, Sealed};
+use oz_core::lifecycle::window::has_come;
+use oz_core::lifecycle::{self, End};
 use serde_json::Value;
 
-use super::Runs;
 use super::decided::Decided;
 use super::drift::lasting;
-use super::existing::{self, RunEnd, Seen, deadline_exceeded, deleted};
+use super::ends::{hidden_until, looked_for_at, ready_until, remembered, until};
+use super::existing::{RunEnd, Seen};
 use super::facts::{Facts, Otherwise, Pending, Question, State};
 use super::grants::Granted;
 use super::offer::Rendered;
 use super::proposal::RunProposal;
-use super::spec::{access, is_over, prompt, spec_digest};
-use super::terms::{TICKET_CLOSED, TICKET_UNANSWERED, end_by_ticket};
+use super::spec::{access, is_over};
+use super::{Runs, ends};
 use crate::isolation::{Isolation, NOT_CONFINED, pod_labels};
 use crate::jobs;
 use crate::objects::{self, policy_name};
-use crate::pod::Prompt;
 use crate::stored::StoredObject;
 
-/// Time after the start of a run's Job for which its pod may be unknown, and the interval between later searches for
-/// it.
-const POD_WAIT: SignedDuration = SignedDuration::from_secs(10);
+/// The reason why a run does not begin or does not continue. A state that only runs have is complete.
+type Stop = lifecycle::Stop<Box<State>, Question>;
+
+/// A run in one pass.
+struct Pass<'a, 'o> {
+    runs: &'a Runs,
+    now: Timestamp,
+    run: &'a StoredObject<'a, HarnessRun>,
+    facts: &'a Facts,
+    seen: &'a Seen<'o>,
+    has_begun: bool,
+    /// The NetworkPolicies that permit more connections to the existing pods.
+    isolation: OnceCell<Isolation>,
+}
 
 impl Runs {
     pub(super) fn assess(
@@ -38,184 +54,30 @@ impl Runs {
         facts: &Facts,
         seen: &Seen<'_>,
     ) -> Result<State, Question> {
-        if is_over(run) {
-            return Ok(State::Over);
+        let mut pass = Pass {
+            runs: self,
+            now,
+            run,
+            facts,
+            seen,
+            has_begun: facts.job_made || seen.has_begun(run),
+            isolation: OnceCell::new(),
+        };
+        if let Some(state) = pass.job_ended() {
+            return Ok(state);
         }
-        let decided = || seen.decided.clone().map(Box::new);
-        if facts.job_made || seen.has_begun(run) {
-            return self.begun(now, run, facts, seen);
-        }
-        if run.metadata.deletion_timestamp.is_some() {
-            return Ok(State::Ended(deleted(), None, decided()));
-        }
-        match self.undecided(now, run, facts) {
-            Ok((new, rendered)) => {
-                let Rendered { template, pod } = rendered;
-                let job = objects::job(run, &template, pod, seen.sealed, &new.voucher);
-                let isolation = isolation(run, facts, seen, Some(&job));
-                if let Some(why) = isolation.obstacle().filter(|_| self.require_confined) {
-                    let end = RunEnd::new(RunPhase::Failed, NOT_CONFINED, why.to_string());
-                    return Ok(State::Ended(end, None, decided()));
-                }
-                let known = seen.decided.as_ref();
-                let Some(known) = known.filter(|it| seen.is_confined && it.is_like(&new)) else {
-                    return Ok(State::Confinable(Box::new(new), isolation));
-                };
-                let lasting = seen.policy.and_then(|policy| lasting(known, run, policy));
-                if let Some(what) = lasting {
-                    return Ok(State::Ended(drift(what), None, decided()));
-                }
-                let known = Box::new(known.clone());
-                Ok(State::Startable(known, Box::new(job), isolation))
+        let state = machine::assess(&mut pass).map_err(|need| need.question)?;
+        Ok(match state {
+            lifecycle::State::Over => State::Over,
+            lifecycle::State::Ending(end, _) => pass.ending(RunEnd::from(&*end)),
+            lifecycle::State::Granted(decided) => pass.continued(decided),
+            lifecycle::State::Grantable(state) | lifecycle::State::Special(state) => *state,
+            lifecycle::State::Waiting(failure) => State::Waiting(failure),
+            lifecycle::State::Refused(_, failure) => {
+                let end = RunEnd::new(RunPhase::Failed, failure.reason, failure.message);
+                State::Ended(end, None, pass.decided())
             }
-            Err(Otherwise::State(state)) => Ok(match *state {
-                State::Ended(end, at, _) => State::Ended(end, at, decided()),
-                state => state,
-            }),
-            Err(Otherwise::Need(question)) => Err(question),
-        }
-    }
-
-    /// Returns the state of a run with a Job.
-    fn begun(
-        &self,
-        now: Timestamp,
-        run: &StoredObject<'_, HarnessRun>,
-        facts: &Facts,
-        seen: &Seen<'_>,
-    ) -> Result<State, Question> {
-        let decided = seen.decided.clone().map(Box::new);
-        let runs_still = seen.active().next().is_some();
-        // How it ended is told by what ended first: what fails while it is being ended fails for that.
-        if let Some((end, at)) = seen.job_end() {
-            let told = remembered(run).filter(|_| end.phase == RunPhase::Failed);
-            let end = told.unwrap_or(end);
-            return Ok(match runs_still {
-                false => State::Ended(end, at, decided),
-                true => State::Ending(end, decided),
-            });
-        }
-        let isolation = isolation(run, facts, seen, None);
-        let end = match self.must_end(now, run, facts, seen, &isolation) {
-            None => has_hidden_pod(now, facts, seen)?,
-            end => end,
-        };
-        let Some(end) = end else {
-            let Some(decided) = decided else {
-                let end = match seen.is_retired {
-                    true => RunEnd::new(
-                        RunPhase::Cancelled,
-                        existing::SEAL_RETIRED,
-                        "its decision was sealed by an earlier release, whose key is no longer \
-                            valid",
-                    ),
-                    false => drift(
-                        "the decision on its NetworkPolicy and its Job was changed or removed",
-                    ),
-                };
-                return Ok(State::Ending(end, None));
-            };
-            let until = until(&decided, seen);
-            let ready_until = self.ready_until(seen).or(looked_for_at(now, seen));
-            let told_from = seen.newest().and_then(jobs::told_from);
-            let told_from = told_from.filter(|from| !has_come(now, *from));
-            let told_at = facts.job_made.then(|| decided.told_at());
-            let pending = Pending {
-                until,
-                ready_until,
-                told_from,
-                quiet_until: told_at.filter(|at| !has_come(now, *at)),
-            };
-            let policies = facts.policies.iter().map(AsRef::as_ref);
-            let granted = match facts.has_policies {
-                true => Granted::find(&self.keys, &decided, policies),
-                false => None,
-            };
-            return Ok(State::Begun(
-                decided,
-                pending,
-                isolation,
-                granted.map(Box::new),
-            ));
-        };
-        Ok(match seen.job.is_none() && !runs_still {
-            true => State::Ended(end, None, decided),
-            false => State::Ending(end, decided),
         })
-    }
-
-    /// Returns the reason for which a run that has begun must end, if there is one.
-    fn must_end(
-        &self,
-        now: Timestamp,
-        run: &StoredObject<'_, HarnessRun>,
-        facts: &Facts,
-        seen: &Seen<'_>,
-        isolation: &Isolation,
-    ) -> Option<RunEnd> {
-        if run.metadata.deletion_timestamp.is_some() {
-            return Some(deleted());
-        }
-        if let Some(end) = remembered(run) {
-            return Some(end);
-        }
-        let decided = seen.decided.as_ref();
-        if decided
-            .and_then(|decided| until(decided, seen))
-            .is_some_and(|until| has_come(now, until))
-        {
-            return Some(deadline_exceeded());
-        }
-        let lock = decided.and_then(|decided| {
-            let access = access(&decided.submitter, run);
-            facts.locks.against(&access, now)
-        });
-        if let Some(lock) = lock {
-            return Some(RunEnd::new(RunPhase::Cancelled, LOCKED, lock.to_string()));
-        }
-        if let Some(end) = decided.and_then(|decided| end_by_ticket(now, decided, facts)) {
-            return Some(end);
-        }
-        if seen.job.is_none() {
-            let message = "its Job was deleted";
-            return Some(RunEnd::new(RunPhase::Cancelled, "JobDeleted", message));
-        }
-        if decided.is_some_and(|decided| decided.spec_digest != spec_digest(run)) {
-            return Some(drift("the spec was changed without admission"));
-        }
-        if let Some(what) = seen
-            .policy
-            .and_then(|policy| lasting(decided?, run, policy))
-        {
-            return Some(drift(what));
-        }
-        if seen.is_displaced {
-            return Some(drift("its NetworkPolicy was replaced by another"));
-        }
-        if let Some(why) = isolation.obstacle().filter(|_| self.require_confined) {
-            return Some(RunEnd::new(
-                RunPhase::Cancelled,
-                NOT_CONFINED,
-                why.to_string(),
-            ));
-        }
-        if self
-            .ready_until(seen)
-            .is_some_and(|until| has_come(now, until))
-        {
-            let why = seen.newest().and_then(jobs::obstacle);
-            let why = why.map(|why| why.to_string());
-            let prompt = run.spec.prompt_from.as_ref().map(|_| prompt_source(run));
-            let why = why
-                .or(prompt)
-                .unwrap_or_else(|| "its containers did not start".to_owned());
-            let message = format!(
-                "its pod did not start within {:#} of getting a node: {why}",
-                self.pod_ready_timeout
-            );
-            return Some(RunEnd::new(RunPhase::Failed, "PodNotStarted", message));
-        }
-        None
     }
 
     /// Returns the decision with which a run would begin.
@@ -228,7 +90,7 @@ impl Runs {
         let proposal = RunProposal::new(self, now, run, facts);
         let mut passed = Passed::default();
         let decided = rules::before_grant(&proposal, &mut passed);
-        if let Err(Stop::Wait(failure)) = &decided
+        if let Err(lifecycle::Stop::Wait(failure)) = &decided
             && failure.reason == approval::WAITING
             && let Some(asked) = proposal.asked()
         {
@@ -238,11 +100,214 @@ impl Runs {
         proposal.confirmed()?;
         self.offer(proposal, passed)
     }
+}
 
-    /// Returns the deadline for the start of the newest pod, if the pod has a node and has not started.
-    fn ready_until(&self, seen: &Seen<'_>) -> Option<Timestamp> {
-        let pod = seen.newest().filter(|pod| !jobs::has_started(pod))?;
-        Some(after(existing::scheduled_at(pod)?, self.pod_ready_timeout))
+/// The decision of a run that has begun, as the rules read it.
+struct HeldRun<'a> {
+    decided: &'a Decided,
+    run: &'a HarnessRun,
+}
+
+impl Held for HeldRun<'_> {
+    fn access(&self) -> Access<'_> {
+        access(&self.decided.submitter, self.run)
+    }
+
+    fn ticket(&self) -> Option<&Ticket> {
+        self.decided.ticket.as_ref()
+    }
+}
+
+impl Lifecycle for Pass<'_, '_> {
+    type Grant = Decided;
+    type Offer = State;
+    type Special = Box<State>;
+    type Question = Question;
+
+    const HAS_FINALIZER: bool = true;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn is_over(&self) -> bool {
+        is_over(self.run)
+    }
+
+    fn is_deleted(&self) -> bool {
+        self.run.metadata.deletion_timestamp.is_some()
+    }
+
+    fn begun(&self) -> Option<End> {
+        remembered(self.run).filter(|_| self.has_begun)
+    }
+
+    fn sealed(&self) -> Sealed<Decided> {
+        let decided = self.seen.decided.as_ref().filter(|_| self.has_begun);
+        Sealed {
+            grant: decided.cloned().map(Box::new),
+            until: decided.and_then(|decided| until(decided, self.seen)),
+            lost: None,
+        }
+    }
+
+    fn drift(&self, decided: &Decided) -> Option<Drift> {
+        ends::changed_spec(self.run, decided)
+    }
+
+    fn early_ends(&self, decided: &Decided) -> Vec<End> {
+        let run = self.run.object();
+        let facts = HeldFacts {
+            now: self.now,
+            locks: &self.facts.locks,
+            template: None,
+            tickets: Some(&self.facts.tickets),
+        };
+        let mut ends = rules::while_granted::<RunProposal<'_>>(&HeldRun { decided, run }, &facts);
+        ends.extend(self.own_ends(Some(decided)));
+        ends
+    }
+
+    /// Checks whether the run has a pod that lost its labels.
+    fn proceed(&self, _: &mut Decided) -> Result<(), Stop> {
+        self.check_hidden_pod()
+    }
+
+    fn propose(&mut self) -> Result<State, Stop> {
+        if self.has_begun {
+            return Err(self.without_decision());
+        }
+        let Self {
+            runs,
+            now,
+            run,
+            facts,
+            seen,
+            ..
+        } = *self;
+        let (new, rendered) = match runs.undecided(now, run, facts) {
+            Ok(both) => both,
+            Err(Otherwise::Need(question)) => return Err(Stop::Need(question)),
+            Err(Otherwise::State(state)) => {
+                return Err(Stop::Special(match *state {
+                    State::Ended(end, at, _) => Box::new(State::Ended(end, at, self.decided())),
+                    state => Box::new(state),
+                }));
+            }
+        };
+        let Rendered { template, pod } = rendered;
+        let job = objects::job(run, &template, pod, seen.sealed, &new.voucher);
+        let isolation = isolation(run, facts, seen, Some(&job));
+        if let Some(why) = isolation.obstacle().filter(|_| runs.require_confined) {
+            let failure = Failure::invalid(NOT_CONFINED, why.to_string());
+            return Err(Stop::Refuse(Phase::Failed, failure));
+        }
+        let known = seen.decided.as_ref();
+        let Some(known) = known.filter(|it| seen.is_confined && it.is_like(&new)) else {
+            return Ok(State::Confinable(Box::new(new), isolation));
+        };
+        let lasting = seen.policy.and_then(|policy| lasting(known, run, policy));
+        if let Some(what) = lasting {
+            return Err(Stop::End(End::drift(what)));
+        }
+        let known = Box::new(known.clone());
+        Ok(State::Startable(known, Box::new(job), isolation))
+    }
+
+    /// Returns the end of time: what a run waits for decides how long it waits.
+    fn waits_until(&self) -> Timestamp {
+        Timestamp::MAX
+    }
+}
+
+impl Pass<'_, '_> {
+    fn decided(&self) -> Option<Box<Decided>> {
+        self.seen.decided.clone().map(Box::new)
+    }
+
+    fn isolation(&self) -> &Isolation {
+        let found = || isolation(self.run, self.facts, self.seen, None);
+        self.isolation.get_or_init(found)
+    }
+
+    /// Returns the state of a run whose Job has ended.
+    fn job_ended(&self) -> Option<State> {
+        if is_over(self.run) || !self.has_begun {
+            return None;
+        }
+        let (end, at) = self.seen.job_end()?;
+        // How it ended is told by what ended first: what fails while it is being ended fails for that.
+        let told = remembered(self.run).filter(|_| end.phase == RunPhase::Failed);
+        let end = told.map_or(end, |told| RunEnd::from(&told));
+        Some(match self.seen.active().next() {
+            None => State::Ended(end, at, self.decided()),
+            Some(_) => State::Ending(end, self.decided()),
+        })
+    }
+
+    /// Returns the state of a run that must end.
+    fn ending(&self, end: RunEnd) -> State {
+        let exists = self.seen.job.is_some() || self.seen.active().next().is_some();
+        match exists {
+            true => State::Ending(end, self.decided()),
+            false => State::Ended(end, None, self.decided()),
+        }
+    }
+
+    /// Returns the state of a run that continues.
+    fn continued(&self, decided: Box<Decided>) -> State {
+        let Self {
+            runs,
+            now,
+            facts,
+            seen,
+            ..
+        } = *self;
+        let told_from = seen.newest().and_then(jobs::told_from);
+        let told_at = facts.job_made.then(|| decided.told_at());
+        let pending = Pending {
+            until: until(&decided, seen),
+            ready_until: ready_until(runs, seen).or(looked_for_at(now, seen)),
+            told_from: told_from.filter(|from| !has_come(now, *from)),
+            quiet_until: told_at.filter(|at| !has_come(now, *at)),
+        };
+        let policies = facts.policies.iter().map(AsRef::as_ref);
+        let granted = match facts.has_policies {
+            true => Granted::find(&runs.keys, &decided, policies),
+            false => None,
+        };
+        let isolation = self.isolation().clone();
+        State::Begun(decided, pending, isolation, granted.map(Box::new))
+    }
+
+    /// Returns the reason why a run that has begun ends, if no object carries its decision.
+    fn without_decision(&self) -> Stop {
+        if let Some(end) = machine::first(self.own_ends(None)) {
+            return Stop::End(end);
+        }
+        match self.check_hidden_pod() {
+            Err(stop) => stop,
+            Ok(()) => Stop::End(ends::lost_decision(self.seen)),
+        }
+    }
+
+    fn own_ends(&self, decided: Option<&Decided>) -> Vec<End> {
+        let seen = (self.seen, decided);
+        let isolation = || self.isolation().clone();
+        ends::early_ends(self.runs, self.now, self.run, seen, isolation)
+    }
+
+    /// Checks whether the run has a pod that lost its labels. The count of the Job is not proof: watches of different
+    /// kinds are not synchronized.
+    fn check_hidden_pod(&self) -> Result<(), Stop> {
+        if !hidden_until(self.seen).is_some_and(|until| has_come(self.now, until)) {
+            return Ok(());
+        }
+        match self.facts.hidden_pod {
+            None => Err(Stop::Need(Question::HiddenPod)),
+            Some(true) => Err(Stop::End(ends::hidden_pod())),
+            Some(false) => Ok(()),
+        }
     }
 }
 
@@ -263,91 +328,4 @@ fn isolation(
         .filter_map(|(_, pod)| pod.metadata.labels.clone());
     let labels: Vec<_> = next.into_iter().chain(pods).collect();
     Isolation::find(&policy_name(name), &labels, &facts.network_policies)
-}
-
-/// Returns the description of a prompt in another object, for which a pod waits.
-fn prompt_source(run: &HarnessRun) -> String {
-    match prompt(run) {
-        Prompt::ConfigMap(reference) => format!(
-            "its prompt is in key {} of ConfigMap {}: check that both exist",
-            reference.key, reference.name
-        ),
-        Prompt::Secret(reference) => format!(
-            "its prompt is in key {} of Secret {}: check that both exist",
-            reference.key, reference.name
-        ),
-        Prompt::Inline => String::new(),
-    }
-}
-
-/// Returns the expiry of a run: it counts from the start of its Job, as the Job controller recorded it.
-pub(super) fn until(decided: &Decided, seen: &Seen<'_>) -> Option<Timestamp> {
-    let seconds = decided.timeout_seconds?;
-    Some(after(
-        seen.job_started()?,
-        SignedDuration::from_secs(seconds),
-    ))
-}
-
-/// Returns the deadline for the watch to show a pod that the Job counts: the watch selects pods by the labels that
-/// confine them. A pod that has ended is counted as active for some time.
-fn hidden_until(seen: &Seen<'_>) -> Option<Timestamp> {
-    let (_, job) = seen.job.as_ref()?;
-    let status = job.status.as_ref()?;
-    let counts = [status.active, status.succeeded, status.failed];
-    let counted = usize::try_from(counts.into_iter().flatten().sum::<i32>());
-    let is_hidden = status.active.is_some_and(|active| active > 0)
-        && counted.is_ok_and(|counted| seen.pods.len() < counted);
-    is_hidden.then(|| {
-        let started = seen.job_started();
-        started.map_or(Timestamp::UNIX_EPOCH, |started| after(started, POD_WAIT))
-    })
-}
-
-/// Returns the instant of the next search for a pod that the Job counts and the watch does not show, if there is such
-/// a pod.
-fn looked_for_at(now: Timestamp, seen: &Seen<'_>) -> Option<Timestamp> {
-    let until = hidden_until(seen)?;
-    Some(match has_come(now, until) {
-        true => after(now, POD_WAIT),
-        false => until,
-    })
-}
-
-/// Checks whether the run has a pod that lost its labels. The count of the Job is not proof: watches of different
-/// kinds are not synchronized.
-fn has_hidden_pod(
-    now: Timestamp,
-    facts: &Facts,
-    seen: &Seen<'_>,
-) -> Result<Option<RunEnd>, Question> {
-    if !hidden_until(seen).is_some_and(|until| has_come(now, until)) {
-        return Ok(None);
-    }
-    let is_hidden = facts.hidden_pod.ok_or(Question::HiddenPod)?;
-    Ok(is_hidden.then(|| drift("its pod lost the labels by which its NetworkPolicy confines it")))
-}
-
-fn drift(what: &str) -> RunEnd {
-    RunEnd::new(RunPhase::Cancelled, "DriftDetected", what)
-}
-
-/// Returns the end that the status reports while the run's objects are deleted.
-fn remembered(run: &HarnessRun) -> Option<RunEnd> {
-    let conditions = &run.status.as_ref()?.conditions;
-    let completed = conditions::find(conditions, existing::COMPLETED)?;
-    let phase = match completed.reason.as_str() {
-        "DriftDetected"
-        | "JobDeleted"
-        | existing::SEAL_RETIRED
-        | NOT_CONFINED
-        | LOCKED
-        | TICKET_CLOSED
-        | TICKET_UNANSWERED => RunPhase::Cancelled,
-        "PodNotStarted" | existing::DEADLINE => RunPhase::Failed,
-        _ => return None,
-    };
-    let message = completed.message.split_once(existing::NOT_OVER);
-    let message = message.map_or(completed.message.as_str(), |(message, _)| message);
-    Some(RunEnd::new(phase, &completed.reason, message))
 }

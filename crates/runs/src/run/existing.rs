@@ -5,10 +5,10 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use oz_api::harness::{HarnessRun, RunOutputs, RunPhase};
-use oz_api::labels;
+use oz_api::{EndReason, labels};
 use oz_core::controller::Live;
-use oz_core::lifecycle::drift;
 use oz_core::lifecycle::seal::{self, Keys};
+use oz_core::lifecycle::{End, drift};
 
 use super::decided::Decided;
 use crate::jobs::{condition, interception_failure, is_active};
@@ -33,6 +33,22 @@ impl RunEnd {
             phase,
             reason: reason.to_owned(),
             message: message.into(),
+        }
+    }
+}
+
+/// The status of a run has a reason and a message of its own for some ends.
+impl From<&End> for RunEnd {
+    fn from(end: &End) -> Self {
+        let detail = |default: &str| end.detail.clone().unwrap_or_else(|| default.to_owned());
+        match end.reason {
+            EndReason::Expired => Self::new(RunPhase::Failed, DEADLINE, detail(EXPIRED)),
+            EndReason::PodNotReady => Self::new(RunPhase::Failed, NOT_STARTED, end.detail()),
+            EndReason::Deleted => deleted(),
+            reason => {
+                let message = detail("its Job was deleted");
+                Self::new(RunPhase::Cancelled, reason.into(), message)
+            }
         }
     }
 }
@@ -196,10 +212,14 @@ pub(super) const SEAL_RETIRED: &str = "SealRetired";
 /// The separator between the reason for the end of a run and the cause of its delay.
 pub(super) const NOT_OVER: &str = "; not over yet: ";
 pub(super) const DEADLINE: &str = "DeadlineExceeded";
+/// The end reason of a run with a pod that does not start in time.
+pub(super) const NOT_STARTED: &str = "PodNotStarted";
+/// The message of a run that exceeded its maximum duration.
+const EXPIRED: &str = "the run's timeout has expired";
 
 /// Returns the end of a run that exceeded its maximum duration.
 pub(super) fn deadline_exceeded() -> RunEnd {
-    RunEnd::new(RunPhase::Failed, DEADLINE, "the run's timeout has expired")
+    RunEnd::new(RunPhase::Failed, DEADLINE, EXPIRED)
 }
 
 /// Checks whether a pod was created by the Job of a run: labels are no proof, as other clients can write them.

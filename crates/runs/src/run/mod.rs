@@ -7,6 +7,7 @@ mod assess;
 pub mod creation;
 mod decided;
 mod drift;
+mod ends;
 mod existing;
 mod facts;
 mod grants;

@@ -14,8 +14,8 @@ use oz_core::lifecycle::window::{after, has_come};
 use oz_trail::{Action, Decision as Decision_, Record};
 use serde_json::Value;
 
-use super::assess::until;
 use super::decided::Decided;
+use super::ends::until;
 use super::existing::{self, RunEnd, Seen};
 use super::facts::{Asked, Facts, Pending, Question, State};
 use super::records::lent_records;

@@ -15,11 +15,6 @@ use super::facts::Facts;
 use super::proposal::RunProposal;
 use crate::stored::StoredObject;
 
-/// The reason of a run that ended because its change ticket was closed: the name of [`EndReason::TicketClosed`].
-pub(super) const TICKET_CLOSED: &str = "TicketClosed";
-/// The reason of a run that ended because no server responded about its change ticket for a long time: the name of
-/// [`EndReason::TicketCheckUnavailable`].
-pub(super) const TICKET_UNANSWERED: &str = "TicketCheckUnavailable";
 /// The reason of a run whose requester has too many unreviewed emergencies.
 const TOO_MANY_REVIEWS: &str = "TooManyOpenReviews";
 /// The reason of an emergency without audit records in the cluster, from which reviews are created.
@@ -56,14 +51,6 @@ pub(super) fn keep_ticket(now: Timestamp, decided: &Decided, facts: &Facts, plan
     }
 }
 
-/// Returns the end of a run that has begun, if its change ticket was closed, or if no server has responded about it for
-/// too long.
-pub(super) fn end_by_ticket(now: Timestamp, decided: &Decided, facts: &Facts) -> Option<RunEnd> {
-    let end = ticket::ended(now, decided.ticket.as_ref()?, &facts.tickets)?;
-    let reason: &'static str = end.reason.into();
-    Some(RunEnd::new(RunPhase::Cancelled, reason, end.detail()))
-}
-
 /// Returns the conditions of the change ticket and of the emergency of a run that begins or has begun.
 pub(super) fn facts(decided: &Decided) -> impl Iterator<Item = Fact> {
     let ticket = decided.ticket.as_ref().map(ticket::fact);
@@ -84,11 +71,18 @@ pub(super) fn waits_for(reason: &str) -> Option<&'static str> {
 /// Returns the type of the condition because of which a run ends, if it ends because of its approvals, its change ticket or
 /// its emergency.
 pub(super) fn failed_condition(end: &RunEnd) -> Option<&'static str> {
-    let timed_out: &'static str = EndReason::ApprovalTimedOut.into();
-    match end.reason.as_str() {
-        ticket::REFUSED | TICKET_CLOSED | TICKET_UNANSWERED => Some(conditions::TICKET_ACCEPTED),
+    let reason = end.reason.as_str();
+    match reason.parse() {
+        Ok(EndReason::TicketClosed | EndReason::TicketCheckUnavailable) => {
+            return Some(conditions::TICKET_ACCEPTED);
+        }
+        Ok(EndReason::ApprovalTimedOut) => return Some(conditions::APPROVED),
+        _ => {}
+    }
+    match reason {
+        ticket::REFUSED => Some(conditions::TICKET_ACCEPTED),
         TOO_MANY_REVIEWS => Some(conditions::EMERGENCY),
-        reason if [approval::DENIED, timed_out].contains(&reason) => Some(conditions::APPROVED),
+        approval::DENIED => Some(conditions::APPROVED),
         _ => None,
     }
 }

@@ -448,6 +448,45 @@ fn a_lock_ends_a_run_that_has_begun_and_it_stays_ended_when_the_lock_is_gone() {
     }
 }
 
+/// A reason, the seconds after the start of the Job, and the change that causes the end.
+type Cause = (&'static str, i64, fn(&mut Begun));
+
+#[test]
+fn first_of_two_ends_of_run_applies() {
+    let causes: [Cause; 5] = [
+        ("Deleted", 5, |begun| {
+            begun.run.metadata.deletion_timestamp = Some(now().into());
+        }),
+        ("DeadlineExceeded", 7200, |_| {}),
+        ("Locked", 5, |begun| {
+            begun.locks = lock(&json!({"user": "ada"}));
+        }),
+        ("JobDeleted", 5, |begun| {
+            begun.job["metadata"]["name"] = json!("other");
+        }),
+        ("DriftDetected", 5, |begun| {
+            begun.run.spec.prompt = Some("bye".to_owned());
+        }),
+    ];
+    for (place, (reason, seconds, cause)) in causes.iter().enumerate() {
+        for (other, at, change) in &causes[place..] {
+            // Without its Job a run has no deadline.
+            let expected = match (*reason, *other) {
+                ("DeadlineExceeded", "JobDeleted") => "JobDeleted",
+                (reason, _) => reason,
+            };
+            let mut begun = Begun::new();
+            cause(&mut begun);
+            change(&mut begun);
+            let seconds = *seconds.max(at);
+            match begun.after(seconds, [1, 0, 0], &["Running"], Some(false)) {
+                Ok(State::Ending(end, _)) => assert_eq!(end.reason, expected, "{reason} + {other}"),
+                state => panic!("{reason} + {other}: {state:?}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn a_lock_refuses_a_run_that_has_not_begun_and_one_that_cannot_be_read_holds_it_back() {
     for (target, is_about) in locked() {

@@ -13,7 +13,7 @@ use oz_api::{ExecAccessRequest, ExecAccessTemplate, OnPodReplacement, SessionPro
 use oz_trail::PodRef;
 
 use super::grant::{Following, Grant};
-use super::kind::{self, Case, Chosen, KeepFinished, Kind, Offer, Otherwise, Question, State};
+use super::kind::{self, Case, Chosen, KeepFinished, Kind, Offer, Question, Stop};
 use super::request::StoredRequest;
 use super::status::Fact;
 use super::target::{Workload, is_ready};
@@ -64,33 +64,33 @@ impl Kind for ExecAccess {
         std::iter::once(ready).chain(sessions::cut(grant)).collect()
     }
 
-    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Otherwise> {
+    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Stop> {
         let target = &case.template.spec.controller_target_ref;
         let Some(workload) = case.workload else {
-            return Err(Otherwise::Need(Question::Workload(target.clone())));
+            return Err(Stop::Need(Question::Workload(target.clone())));
         };
         let chosen = workload
             .choose(
                 case.request.uid(),
                 continued::target_pod(case.request.target_pod, case.continued),
             )
-            .map_err(State::Waiting)?;
+            .map_err(Stop::Wait)?;
         let message = case
             .terms
             .command
             .render(&chosen.metadata)
             .map_err(|error| {
                 let message = format!("failed to render spec.accessConfig.accessCommand: {error}");
-                State::Waiting(Failure::invalid(Failure::COMMAND_INVALID, message))
+                Stop::Wait(Failure::invalid(Failure::COMMAND_INVALID, message))
             })?;
         let Some(probes) = case.probes else {
-            return Err(Otherwise::Need(Question::Probes(Box::new(Chosen {
+            return Err(Stop::Need(Question::Probes(Box::new(Chosen {
                 pod: chosen.clone(),
                 of: target.clone(),
             }))));
         };
         let pod = PodRef::stored(&chosen.metadata, case.asked.container.clone())
-            .map_err(|error| State::Waiting(error.into()))?;
+            .map_err(|error| Stop::Wait(error.into()))?;
         let follows = case.terms.on_pod_replacement == OnPodReplacement::Follow;
         let following = follows.then(|| Following {
             workload: target.clone(),

@@ -12,7 +12,7 @@ use oz_api::{Phase, PodAccessRequest, PodAccessTemplate, labels};
 
 use super::author;
 use super::grant::Grant;
-use super::kind::{self, Case, KeepFinished, Kind, Offer, Otherwise, PodMade, Trial};
+use super::kind::{self, Case, KeepFinished, Kind, Offer, PodMade, Stop, Trial};
 use super::objects::{self, Objects};
 use super::request::StoredRequest;
 use super::status::Fact;
@@ -78,7 +78,7 @@ impl Kind for PodAccess {
         self.gate.as_ref()
     }
 
-    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Otherwise> {
+    fn offer(&self, case: Case<'_, Self>) -> Result<Offer, Stop> {
         offer::offer(self, case)
     }
 
@@ -150,10 +150,7 @@ impl Kind for PodAccess {
         )))
     }
 
-    /// Detects an exchanged pod. Until the Role exists, the decision is valid for any pod that carries it: when the
-    /// Role is created, it must be the pod that oz created. After a restart the process does not know its UID, and
-    /// compares the content only.
-    fn exchanged(
+    fn drift(
         &self,
         request: &StoredRequest<'_>,
         grant: &Grant,
@@ -161,18 +158,11 @@ impl Kind for PodAccess {
         made: Option<&PodMade>,
     ) -> Option<Drift> {
         let objects = Objects::from_live(request, live);
-        let pod = objects
-            .pod
-            .filter(|_| objects.role.is_none() && objects.binding.is_none())?;
-        let found = live.iter().find(|live| watch::is(live, &pod))?;
-        let content = &grant.own_pod.as_ref()?.content;
-        let is_it = PodMade::from_live(found).is_some_and(|now| match (made, content) {
-            (Some(made), _) => *made == now,
-            (None, Some(content)) => now.runs(content),
-            // The grant is of a release that did not store the digest.
-            (None, None) => true,
-        });
-        (!is_it).then(|| Drift::Exchanged(format!("Pod {}", request.object_name())))
+        if watch::is_exchanged(&objects, grant, live, made) {
+            return Some(Drift::Exchanged(format!("Pod {}", request.object_name())));
+        }
+        let drift = objects.drift(request, grant);
+        drift.or_else(|| watch::drift(&objects, grant, live))
     }
 
     fn early_end(
@@ -183,11 +173,7 @@ impl Kind for PodAccess {
         live: &[Live],
     ) -> Option<End> {
         let objects = Objects::from_live(request, live);
-        let drift = objects.drift(request, grant);
-        drift
-            .or_else(|| watch::drift(&objects, grant, live))
-            .map(End::drift)
-            .or_else(|| watch::never_ready(self, now, request, &objects, grant))
+        watch::never_ready(self, now, request, &objects, grant)
     }
 
     fn upkeep(&self, request: &StoredRequest<'_>, grant: &Grant, live: &[Live]) -> Plan {

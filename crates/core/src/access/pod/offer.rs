@@ -9,16 +9,16 @@ use serde_json::Value;
 use super::PodAccess;
 use super::isolation::Isolation;
 use crate::access::grant::{Grant, OwnPod};
-use crate::access::kind::{Case, Offer, Otherwise, Question, State};
+use crate::access::kind::{Case, Offer, Question, Stop};
 use crate::build;
 use crate::confine::network::is_shut;
 use crate::controller::{Child, Failure};
 use crate::kinds::{AccessTemplate as _, Kind as _};
 use crate::mutate::{MutateError, Rendered};
 
-pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Offer, Otherwise> {
+pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Offer, Stop> {
     if let (Some(target), None) = (case.template.workload(), case.workload) {
-        return Err(Otherwise::Need(Question::Workload(target.clone())));
+        return Err(Stop::Need(Question::Workload(target.clone())));
     }
     let digest = case.template.spec_digest();
     let rendered = access
@@ -32,7 +32,7 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
     let render = |metadata: &ObjectMeta| {
         command.render(metadata).map_err(|error| {
             let message = format!("failed to render spec.accessConfig.accessCommand: {error}");
-            State::Waiting(Failure::invalid(Failure::COMMAND_INVALID, message))
+            Stop::Wait(Failure::invalid(Failure::COMMAND_INVALID, message))
         })
     };
     let message = render(&metadata)?;
@@ -47,7 +47,7 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
     let network = case.terms.target.network;
     let policies = case.policies;
     if policies.is_none() && network.is_some_and(is_shut) {
-        return Err(Otherwise::Need(Question::Policies));
+        return Err(Stop::Need(Question::Policies));
     }
     let mut grant = case.grant(pod, message);
     grant.own_pod = Some(OwnPod {
@@ -80,9 +80,9 @@ pub(super) fn offer(access: &PodAccess, case: Case<'_, PodAccess>) -> Result<Off
     Ok(Offer { grant, first })
 }
 
-fn first(access: &PodAccess, grant: &Grant, rendered: &Rendered) -> Result<Vec<Child>, State> {
+fn first(access: &PodAccess, grant: &Grant, rendered: &Rendered) -> Result<Vec<Child>, Stop> {
     let sealed = grant.seal(&access.keys);
-    let sealed = sealed.map_err(|error| State::Waiting(error.into_failure("grant")))?;
+    let sealed = sealed.map_err(|error| Stop::Wait(error.into_failure("grant")))?;
     let policy = build::network_policy(grant).as_ref().map(Child::new);
     Ok(policy
         .into_iter()
@@ -90,25 +90,25 @@ fn first(access: &PodAccess, grant: &Grant, rendered: &Rendered) -> Result<Vec<C
         .collect())
 }
 
-/// Returns the state for a pod that cannot be rendered. Users can repair workload and template, so the request waits;
+/// Returns the reason to grant no pod that cannot be rendered. Users can repair workload and template, so the request waits;
 /// but a pod that is too large is denied. A patch that fails would fail again: it is tried again after a change of the
 /// template, or of its status about the workload.
-fn impossible(error: &MutateError) -> State {
+fn impossible(error: &MutateError) -> Stop {
     match error {
-        MutateError::TooLarge(_) => State::Refused(
+        MutateError::TooLarge(_) => Stop::Refuse(
             Phase::Denied,
             Failure::invalid("LimitExceeded", error.to_string()),
         ),
         MutateError::Patch { .. } | MutateError::Shape(_) => {
-            State::Waiting(Failure::invalid("PodInvalid", error.to_string()))
+            Stop::Wait(Failure::invalid("PodInvalid", error.to_string()))
         }
         MutateError::NoContainer(_) | MutateError::Empty | MutateError::NoModel => {
-            State::Waiting(Failure::transient("PodInvalid", error.to_string()))
+            Stop::Wait(Failure::transient("PodInvalid", error.to_string()))
         }
     }
 }
 
-fn has_container(rendered: &Rendered, wanted: Option<&str>) -> Result<(), State> {
+fn has_container(rendered: &Rendered, wanted: Option<&str>) -> Result<(), Stop> {
     match wanted {
         Some(wanted) if !rendered.containers().any(|name| name == wanted) => {
             let names: Vec<&str> = rendered.containers().collect();
@@ -116,7 +116,7 @@ fn has_container(rendered: &Rendered, wanted: Option<&str>) -> Result<(), State>
                 "the pod has no container {wanted}; name one of: {}",
                 names.join(", ")
             );
-            Err(State::Refused(
+            Err(Stop::Refuse(
                 Phase::Failed,
                 Failure::invalid("ContainerNotFound", message),
             ))

@@ -9,6 +9,7 @@ use oz_api::duration::GoDuration;
 use super::PodAccess;
 use super::isolation::Isolation;
 use crate::access::grant::Grant;
+use crate::access::kind::PodMade;
 use crate::access::objects::Objects;
 use crate::access::pod_state::{self, PodState};
 use crate::access::request::StoredRequest;
@@ -22,6 +23,33 @@ use crate::lifecycle::window::has_come;
 /// Checks whether `live` is this pod.
 pub(super) fn is(live: &Live, pod: &Pod) -> bool {
     live.resource.kind == "Pod" && live.object.metadata.uid == pod.metadata.uid
+}
+
+/// Checks whether a pod was exchanged. Until the Role exists, the decision is valid for any pod that carries it: when the
+/// Role is created, it must be the pod that oz created. After a restart the process does not know its UID, and compares
+/// the content only.
+pub(super) fn is_exchanged(
+    objects: &Objects,
+    grant: &Grant,
+    live: &[Live],
+    made: Option<&PodMade>,
+) -> bool {
+    if objects.role.is_some() || objects.binding.is_some() {
+        return false;
+    }
+    let Some((pod, own)) = objects.pod.as_ref().zip(grant.own_pod.as_ref()) else {
+        return false;
+    };
+    let found = live.iter().find(|live| is(live, pod));
+    found.is_some_and(|found| {
+        let is_it = PodMade::from_live(found).is_some_and(|now| match (made, &own.content) {
+            (Some(made), _) => *made == now,
+            (None, Some(content)) => now.runs(content),
+            // The grant is of a release that did not store the digest.
+            (None, None) => true,
+        });
+        !is_it
+    })
 }
 
 /// Returns the drift of the pod or its NetworkPolicy.

@@ -16,7 +16,7 @@ use super::End;
 use super::drift::Drift;
 use super::window::has_come;
 
-pub use state::{DueEnd, Otherwise, State, Stop, due};
+pub use state::{DueEnd, State, Stop};
 
 /// A stored object of a kind that is granted and ends, with its live objects and the facts about it at one instant. The
 /// methods with a default are of reasons that not every kind has.
@@ -143,7 +143,7 @@ pub fn assess<L: Lifecycle>(object: &mut L) -> Assessed<L> {
         return Ok(State::Over);
     }
     let Sealed { grant, until, lost } = object.sealed();
-    if let Some(end) = due_end(object, until) {
+    if let Some(end) = due(object, until) {
         return Ok(State::Ending(DueEnd::new(end), grant));
     }
     let until = until.unwrap_or(Timestamp::MAX);
@@ -155,7 +155,7 @@ pub fn assess<L: Lifecycle>(object: &mut L) -> Assessed<L> {
 }
 
 /// Returns the end that needs no further data.
-fn due_end<L: Lifecycle>(object: &L, until: Option<Timestamp>) -> Option<End> {
+fn due<L: Lifecycle>(object: &L, until: Option<Timestamp>) -> Option<End> {
     let has_expired = until.is_some_and(|until| has_come(object.now(), until));
     let expired = has_expired.then_some(End::EXPIRED);
     let deleted = object.is_deleted().then_some(End::DELETED);
@@ -168,14 +168,19 @@ fn due_end<L: Lifecycle>(object: &L, until: Option<Timestamp>) -> Option<End> {
 /// Returns the state of a grant whose expiry has not come.
 fn granted<L: Lifecycle>(object: &L, mut grant: Box<L::Grant>, until: Timestamp) -> Assessed<L> {
     let drift = object.drift(&grant).map(End::drift);
-    let ends = drift.into_iter().chain(object.early_ends(&grant));
-    if let Some(end) = ends.min_by_key(|end| precedence(end.reason)) {
+    if let Some(end) = first(drift.into_iter().chain(object.early_ends(&grant))) {
         return early(object, end, Some(grant), until);
     }
     match object.proceed(&mut grant) {
         Ok(()) => Ok(State::Granted(grant)),
         Err(stop) => stopped::<L>(stop, Some(grant), until),
     }
+}
+
+/// Returns the end that applies, of several at one instant before the expiry.
+#[must_use]
+pub fn first(ends: impl IntoIterator<Item = End>) -> Option<End> {
+    ends.into_iter().min_by_key(|end| precedence(end.reason))
 }
 
 /// Returns the precedence of the end of a grant before its expiry: if there are several at one instant, the one with the
@@ -188,13 +193,15 @@ const fn precedence(reason: EndReason) -> u8 {
         | EndReason::Deleted => 0,
         // A lock depends on no read of the live objects.
         EndReason::Locked => 1,
-        // Drift precedes the reasons that the user may have caused with it: only its end has the audit record of it.
-        EndReason::DriftDetected | EndReason::SealRetired => 2,
-        EndReason::PodNotReady => 3,
-        EndReason::TicketClosed | EndReason::TicketCheckUnavailable => 4,
-        EndReason::OnCallEnded | EndReason::OnCallCheckUnavailable => 5,
-        EndReason::PodReplaced => 6,
-        EndReason::TemplateChanged => 7,
+        EndReason::JobDeleted => 2,
+        // Only an end by drift has an audit record of the drift.
+        EndReason::DriftDetected | EndReason::SealRetired => 3,
+        EndReason::NotConfined => 4,
+        EndReason::PodNotReady => 5,
+        EndReason::TicketClosed | EndReason::TicketCheckUnavailable => 6,
+        EndReason::OnCallEnded | EndReason::OnCallCheckUnavailable => 7,
+        EndReason::PodReplaced => 8,
+        EndReason::TemplateChanged => 9,
     }
 }
 

@@ -3,19 +3,17 @@
 
 use std::ops::Deref;
 
-use jiff::Timestamp;
 use oz_api::Phase;
 
 use crate::controller::Failure;
 use crate::lifecycle::End;
-use crate::lifecycle::window::has_come;
 
 /// An end that applies now. Only the machine creates one, so that one place decides that an object ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueEnd(End);
 
 impl DueEnd {
-    pub(crate) fn new(end: End) -> Self {
+    pub(super) fn new(end: End) -> Self {
         Self(end)
     }
 }
@@ -72,46 +70,4 @@ pub enum Stop<S, Q> {
     Special(S),
     /// This data must be read first.
     Need(Q),
-}
-
-/// The reason why nothing is granted.
-#[derive(Debug)]
-pub enum Otherwise<S, Q> {
-    /// The object is in this state instead.
-    State(S),
-    /// This data must be read first.
-    Need(Q),
-}
-
-impl<S, Q> From<S> for Otherwise<S, Q> {
-    fn from(state: S) -> Self {
-        Self::State(state)
-    }
-}
-
-impl<G, O, S, Q> From<Stop<S, Q>> for Otherwise<State<G, O, S>, Q> {
-    fn from(stop: Stop<S, Q>) -> Self {
-        Self::State(match stop {
-            Stop::Wait(failure) => State::Waiting(failure),
-            Stop::Refuse(phase, failure) => State::Refused(phase, failure),
-            Stop::End(end) => State::Ending(DueEnd::new(end), None),
-            Stop::Special(special) => State::Special(special),
-            Stop::Need(question) => return Self::Need(question),
-        })
-    }
-}
-
-/// Returns the end that needs no further data: an end that has begun stays unchanged; otherwise access until
-/// `until` is over, or the requesting object was deleted.
-#[must_use]
-pub fn due(
-    now: Timestamp,
-    begun: Option<End>,
-    until: Option<Timestamp>,
-    deleted: bool,
-) -> Option<End> {
-    let over = until.is_some_and(|until| has_come(now, until));
-    begun
-        .or(over.then_some(End::EXPIRED))
-        .or(deleted.then_some(End::DELETED))
 }

@@ -113,6 +113,9 @@ fn ends() -> Vec<End> {
     let text = || "why".to_owned();
     vec![
         End::locked(text()),
+        End::JOB_DELETED,
+        End::drift("why"),
+        End::not_confined("why"),
         End::not_ready(text()),
         End::ticket_closed(text()),
         End::on_call_ended(text()),
@@ -146,7 +149,7 @@ fn first_of_two_early_ends_applies() {
             ..granted.clone()
         };
         let first = match end.reason {
-            EndReason::Locked => EndReason::Locked,
+            first @ (EndReason::Locked | EndReason::JobDeleted) => first,
             _ => EndReason::DriftDetected,
         };
         assert_eq!(state(object), format!("{first} true"));

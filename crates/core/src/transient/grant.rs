@@ -17,7 +17,6 @@ use crate::access::grant::Approved;
 use crate::access::policy::{self, Applied};
 use crate::access::ticket::{self, Ticket};
 use crate::controller::{Child, Live, Plan};
-use crate::lifecycle::End;
 use crate::lifecycle::drift::{self, Drift};
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
@@ -216,11 +215,6 @@ impl Grant {
     /// Returns the condition that the grant is an emergency, if it is one.
     pub(super) fn emergency_fact(&self) -> Option<Fact> {
         self.emergency.as_ref().map(emergency::fact)
-    }
-
-    /// Returns the end because of the change ticket, if its checks do not accept it any more.
-    pub(super) fn lost(&self, now: Timestamp, known: &Tickets) -> Option<End> {
-        ticket::ended(now, self.ticket.as_ref()?, known)
     }
 
     /// Returns the plan while the grant lasts: the checks of its change ticket, and the time of the next pass.

@@ -11,7 +11,7 @@ use oz_api::instant::{after, has_come, instant};
 use oz_api::{BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind};
 use serde_json::Value;
 
-use crate::validate::{self, MAX_REASON, Violation};
+use crate::validate::{self, Violation};
 
 /// The maximum time for which an object with `duration` waits for its binding, if something prevents it, before it has
 /// ended.

@@ -2,7 +2,7 @@
 //! the conditions and the event of both.
 
 use jiff::Timestamp;
-use oz_api::harness::{HarnessRun, HarnessRunStatus, RunPhase};
+use oz_api::harness::{HarnessRun, HarnessRunStatus};
 use oz_api::{EndReason, conditions};
 use oz_core::access::status::Fact;
 use oz_core::access::{approval, emergency, ticket};

@@ -208,21 +208,21 @@ fn further_ticket_check_or_rule_is_stricter_for_an_object_with_a_ticket() {
         together(&[with_check("jira")]),
         together(&[with_check("jira"), with_check("snow")]),
     );
-    assert_eq!(stricter_ask(Some(&both), Some(&one), ask), None);
-    let stricter = stricter_ask(Some(&one), Some(&both), ask);
+    assert_eq!(stricter_ask(Some(&both), Some(&one), ask, &[]), None);
+    let stricter = stricter_ask(Some(&one), Some(&both), ask, &[]);
     assert_eq!(stricter, Some(Stricter::TicketCheck("snow".to_owned())));
     let unnamed = Ask {
         ticket: None,
         ..ask
     };
     assert!(matches!(
-        stricter_ask(Some(&one), Some(&one), unnamed),
+        stricter_ask(Some(&one), Some(&one), unnamed, &[]),
         Some(Stricter::Denied(denial)) if denial.reason == "TicketRequired"
     ));
     let approved = together(&[effect(true, false, None)]);
     let free = together(&[effect(false, false, None)]);
     assert_eq!(
-        stricter_ask(Some(&free), Some(&approved), ask),
+        stricter_ask(Some(&free), Some(&approved), ask, &[]),
         Some(Stricter::Approval)
     );
 }

@@ -14,6 +14,7 @@ use crate::access::testing::judgements::{TIMEOUT, answer, judgement, require, ti
 use crate::access::{approval, policy};
 use crate::controller::{Plan, Step};
 use crate::tickets::{Answer, Ask, CheckTerms, FailurePolicy, Said};
+use crate::transient::Kind as _;
 
 const EVERY: i64 = 60;
 

@@ -1,6 +1,7 @@
 mod admission;
 mod approving;
 mod ending;
+mod every_kind;
 mod locking;
 mod order;
 mod published;

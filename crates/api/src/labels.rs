@@ -56,8 +56,16 @@ pub const AUDIT_WRITER: &str = "oz.wizardofoz.co/writer";
 /// Label on a namespace: with the value `true`, a connection to its pods requires a grant.
 pub const ENFORCE: &str = "oz.wizardofoz.co/enforce";
 
+/// The prefix of oz's labels and annotations on children.
+const OF_CHILDREN: &str = "oz.wizardofoz.co/";
 /// The prefixes of oz's own labels and annotations.
-const OWN_PREFIXES: [&str; 2] = ["oz.wizardofoz.co/", "crds.wizardofoz.co/"];
+const OWN_PREFIXES: [&str; 2] = [OF_CHILDREN, "crds.wizardofoz.co/"];
+
+/// Checks whether a label or annotation is one by which oz identifies its children, by its key.
+#[must_use]
+pub fn is_of_child(key: &str) -> bool {
+    key.starts_with(OF_CHILDREN)
+}
 
 /// Checks whether a label or annotation is oz's, by its key.
 #[must_use]

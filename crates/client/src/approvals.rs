@@ -335,7 +335,7 @@ fn of_run(
         template: format!("{kind} {}", reference.name),
         duration: run.spec.timeout.clone(),
         reason: run.spec.reason.clone(),
-        ticket: None,
+        ticket: run.spec.ticket.clone(),
         digest: asked.digest.clone(),
         until: asked.until,
         requester: who.user.clone(),

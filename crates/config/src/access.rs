@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use oz_api::names;
-use oz_core::build::NameServer;
+use oz_core::confine::NameServer;
 use oz_core::transient::RolePattern;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

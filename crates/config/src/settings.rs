@@ -5,7 +5,7 @@ use oz_api::Reviewers;
 use oz_composites::Account;
 use oz_core::access::emergency::break_glass;
 use oz_core::access::extra::ExtraKeys;
-use oz_core::build::NameServer;
+use oz_core::confine::NameServer;
 use oz_core::gate::GateAccount;
 use oz_core::settings::{Settings, keep_finished};
 use oz_core::transient::{BindableRoles, Policy};

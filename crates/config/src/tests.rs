@@ -475,7 +475,10 @@ fn defaults_permit_nothing_that_an_administrator_did_not_name() {
     assert_eq!(settings.gate, None);
     assert_eq!(config.composite_account("oz"), None);
     assert_eq!(config.webhook.break_glass_groups, ["system:masters"]);
-    assert_eq!(settings.name_servers, [oz_core::build::NameServer::usual()]);
+    assert_eq!(
+        settings.name_servers,
+        [oz_core::confine::NameServer::usual()]
+    );
     assert_eq!(
         config.installation.user(Component::Operator, "oz"),
         "system:serviceaccount:oz:oz-operator"

@@ -1,8 +1,8 @@
 //! The rules and decisions about access, over the types of `oz-api` and the audit records of `oz-trail`: the
 //! kinds and their rules ([`kinds`], [`validate`]), the lifecycle of grants ([`lifecycle`]), access
 //! ([`access`], [`access_command`], [`tickets`], [`sessions`]), transient bindings ([`transient`]),
-//! connections ([`connect`], [`gate`], [`canary`]), the created objects ([`build`], [`mutate`]), and the
-//! settings of cluster and operator ([`policies`], [`settings`]).
+//! connections ([`connect`], [`gate`], [`canary`]), the created objects ([`build`], [`mutate`], [`confine`]),
+//! and the settings of cluster and operator ([`policies`], [`settings`]).
 //!
 //! Nothing in this crate reads a clock, opens a connection, uses randomness or reads the environment. The
 //! caller passes in the existing objects and the time; see [`controller`].
@@ -11,6 +11,7 @@ pub mod access;
 pub mod access_command;
 pub mod build;
 pub mod canary;
+pub mod confine;
 pub mod connect;
 pub mod controller;
 pub mod gate;

@@ -7,7 +7,7 @@ use crate::access::exec::ExecAccess;
 use crate::access::kind::KeepFinished;
 use crate::access::pod::PodAccess;
 use crate::access::seal::Keys;
-use crate::build::NameServer;
+use crate::confine::NameServer;
 use crate::gate::GateAccount;
 use crate::mutate::RenderCache;
 use crate::transient::Policy;

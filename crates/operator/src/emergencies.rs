@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::Requester;
+use oz_api::harness::HarnessRun;
 use oz_core::access::emergency;
 use oz_core::access::kind::ReviewLimit;
 use oz_core::access::seal::Keys;
 use oz_core::controller::Failure;
 use oz_core::kinds::AccessRequest;
+use oz_runs::run::is_over;
 use oz_runtime::Store;
 use oz_trail::{AuditEvent, Record};
 use parking_lot::Mutex;
@@ -33,6 +35,18 @@ impl<R: AccessRequest> RequestLookup for Store<R> {
         let request = self.by_uid(uid)?;
         let granted = |status: &oz_api::RequestStatus| status.granted_at.is_some();
         Some(!request.view().phase().is_terminal() || request.status().is_some_and(granted))
+    }
+}
+
+/// The harness runs, by their UIDs.
+pub(crate) struct RunLookup(pub(crate) Store<HarnessRun>);
+
+impl RequestLookup for RunLookup {
+    fn may_hold(&self, uid: &str) -> Option<bool> {
+        let run = self.0.by_uid(uid)?;
+        let status = run.status.as_ref();
+        let has_begun = status.is_some_and(|status| status.job_name.is_some());
+        Some(!is_over(&run) || has_begun)
     }
 }
 
@@ -207,6 +221,36 @@ mod tests {
         let later = now + KEPT - SignedDuration::from_nanos(1);
         assert_eq!(count(&gone, later, "b", &place("alice", 1)), Ok(1));
         assert_eq!(count(&gone, now + KEPT, "b", &place("alice", 1)), Ok(0));
+    }
+
+    #[test]
+    fn emergency_quota_is_returned_if_run_ends_before_it_begins() {
+        use oz_api::harness::{HarnessRunStatus, RunPhase};
+        let run = |uid: &str, job: Option<&str>| {
+            let mut run = HarnessRun::default();
+            run.metadata.uid = Some(uid.into());
+            run.metadata.name = Some(uid.into());
+            run.status = Some(HarnessRunStatus {
+                phase: Some(RunPhase::Failed),
+                job_name: job.map(ToOwned::to_owned),
+                ..HarnessRunStatus::default()
+            });
+            run
+        };
+        let now = Timestamp::UNIX_EPOCH;
+        for (job, expected) in [(None, 0), (Some("a"), 1)] {
+            let runs = RunLookup(Store::fixed(vec![run("a", job)]));
+            let keys = Keys::with_every_owner([[1; 32]]);
+            let records = Some(Store::fixed(Vec::<AuditEvent>::new()));
+            let reviews = ReviewStores::fixed(Vec::new());
+            let all = Emergencies::new(&keys, records, reviews, vec![Box::new(runs)]);
+            assert_eq!(count(&all, now, "a", &place("alice", 1)), Ok(0));
+            assert_eq!(
+                count(&all, now, "b", &place("alice", 1)),
+                Ok(expected),
+                "{job:?}"
+            );
+        }
     }
 
     #[test]

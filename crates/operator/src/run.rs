@@ -44,7 +44,7 @@ use crate::args::Args;
 use crate::bindings::Bindings;
 use crate::canary::Canary;
 use crate::composites::{Policies, Reports, ReportsPort, Runs, RunsPort, Surveys, Webhooks};
-use crate::emergencies::{Emergencies, RequestLookup};
+use crate::emergencies::{Emergencies, RequestLookup, RunLookup};
 use crate::evidence_seals::EvidenceSeals;
 use crate::exec_request::ExecRequests;
 use crate::exec_template::ExecTemplates;
@@ -105,12 +105,14 @@ pub(crate) async fn run(args: Args, loaded: Loaded) -> anyhow::Result<()> {
         trail,
     };
     let mut engine = operator.engine();
-    let owners = operator.controllers(&mut engine);
+    let emergencies = operator.emergencies(engine.runtime());
+    let owners = operator.controllers(&mut engine, &emergencies);
     if settings.composites.enabled {
         operator.composites(&mut engine, config)?;
     }
     if settings.harness.enabled {
-        crate::harness::controllers(&mut engine, settings, namespace, &operator.keys);
+        let shared = (&operator.tickets, &emergencies);
+        crate::harness::controllers(&mut engine, (settings, namespace), &operator.keys, shared);
     }
     operator.tasks(engine.runtime(), owners)?;
     let ended = engine.run(shutdown).await;
@@ -174,7 +176,7 @@ impl Operator<'_> {
     }
 
     /// Adds the controllers. Returns the owners of the created objects.
-    fn controllers(&self, engine: &mut Engine) -> Owners {
+    fn controllers(&self, engine: &mut Engine, emergencies: &Emergencies) -> Owners {
         let mut owners = Owners::default();
         let parts = Parts {
             settings: self.settings,
@@ -182,7 +184,7 @@ impl Operator<'_> {
             keys: &self.keys,
             workloads: Arc::new(Workloads::default()),
             role_names: self.role_names.clone(),
-            emergencies: self.emergencies(engine.runtime()),
+            emergencies: emergencies.clone(),
             tickets: self.tickets.clone(),
         };
         exec(engine, &parts, &mut owners);
@@ -392,6 +394,9 @@ impl Operator<'_> {
         let feeds = runtime.feeds();
         let mut requests: Vec<Box<dyn RequestLookup>> = Vec::new();
         for_each_kind!(requests R => { requests.push(Box::new(kept::requests::<R>(feeds))) });
+        if self.settings.harness.enabled {
+            requests.push(Box::new(RunLookup(kept::runs(feeds))));
+        }
         let records = self.emergencies_on_record(runtime);
         Emergencies::new(&self.keys, records, self.review_stores(runtime), requests)
     }

@@ -1,9 +1,10 @@
 //! The objects of runs and workspaces, which are built as JSON, as children.
 
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject};
-use oz_api::harness::GROUP;
-use oz_api::{Identity, labels};
+use oz_api::labels;
 use oz_core::controller::Child;
 use serde_json::{Value, json};
 
@@ -18,21 +19,48 @@ where
     Some(Child { resource, object })
 }
 
-/// Returns the reference to the object of a kind of oz that controls a child.
-pub(super) fn owned(kind: &str, owner: &Identity<'_>) -> Value {
+/// Creates an object of kind `K`.
+pub(super) fn object<K>(metadata: &ObjectMeta, spec: Value) -> Value
+where
+    K: Resource<DynamicType = ()>,
+{
     json!({
-        "apiVersion": format!("{GROUP}/v1alpha1"),
-        "kind": kind,
-        "name": owner.name.as_str(),
-        "uid": owner.uid.as_str(),
-        "controller": true,
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": metadata,
+        "spec": spec,
     })
 }
 
-/// Adds the labels of [`labels::mark`] to metadata as JSON.
-pub(super) fn mark(metadata: &mut Value, kind: &str, owner: &Identity<'_>) {
-    metadata["labels"][labels::MANAGED_BY] = json!(labels::OZ);
-    metadata["labels"][labels::OWNER_KIND] = json!(kind);
-    metadata["labels"][labels::OWNER_UID] = json!(owner.uid.as_str());
-    metadata["annotations"][labels::OWNER_NAME] = json!(owner.name.as_str());
+/// Adds the label that has the name of the owner, and annotations.
+pub(super) fn labelled(
+    mut metadata: ObjectMeta,
+    (label, owner): (&str, &str),
+    annotations: &[(&str, &str)],
+) -> ObjectMeta {
+    let labels = metadata.labels.get_or_insert_default();
+    labels.insert(label.to_owned(), labels::value(owner));
+    let annotations = annotations.iter();
+    let annotations = annotations.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    metadata
+        .annotations
+        .get_or_insert_default()
+        .extend(annotations);
+    metadata
+}
+
+/// Creates a Job with one pod at a time, which has at most this number of retries and seconds.
+pub(super) fn job(
+    metadata: &ObjectMeta,
+    pod: Value,
+    retries: i32,
+    deadline_seconds: Option<i64>,
+) -> Value {
+    let spec =
+        json!({"backoffLimit": retries, "completions": 1, "parallelism": 1, "template": pod});
+    let mut job = object::<Job>(metadata, spec);
+    if let Some(seconds) = deadline_seconds {
+        job["spec"]["activeDeadlineSeconds"] = json!(seconds);
+    }
+    job
 }

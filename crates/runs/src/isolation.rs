@@ -10,10 +10,11 @@ use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicySpec,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use oz_api::{Egress, Ingress, Network, labels};
+use oz_api::labels;
 use oz_core::access::denial::list;
-use oz_core::access::pod::openers;
 use oz_core::access::status::Fact;
+use oz_core::confine::json::texts;
+use oz_core::confine::network::{CLOSED, openers};
 use oz_trail::{Action, Decision, Record};
 use serde_json::Value;
 
@@ -27,12 +28,6 @@ const OTHER_POLICIES: &str = "OtherPolicies";
 /// The interval between two checks of pods that are not confined: the event of a policy with a new selector does not
 /// include the pods that it selected before.
 pub(super) const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(60);
-
-/// The directions that the NetworkPolicies of runs and seeds close.
-const CLOSED: Network = Network {
-    egress: Egress::None,
-    ingress: Ingress::None,
-};
 
 /// The reason why pods are not confined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -121,9 +116,7 @@ pub(super) fn unconfined(message: impl Into<String>) -> Fact {
 /// Returns the labels with which the Job controller makes the pods of a Job, by the metadata of its pod template as oz or the API
 /// server have it. The UID of a Job that does not exist yet is anything.
 pub(super) fn pod_labels(job: &str, template: &Value) -> BTreeMap<String, String> {
-    let given = template["labels"].as_object().into_iter().flatten();
-    let given = given.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-    let mut labels: BTreeMap<String, String> = given.collect();
+    let mut labels = texts(&template["labels"]);
     for (key, value) in [("job-name", job), ("controller-uid", "")] {
         for prefix in ["", "batch.kubernetes.io/"] {
             let key = format!("{prefix}{key}");

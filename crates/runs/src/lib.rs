@@ -1,8 +1,8 @@
 //! The rules of harness runs: the result of a template ([`template`]), the policies that apply to it and their grants
-//! ([`policy`]), their stamp ([`policy_stamp`]), missing requirements ([`requires`]), the pod, Job and NetworkPolicy of
-//! a run ([`pod`], [`objects`], [`isolation`]), the seed of a workspace ([`seed`]), validation at admission
-//! ([`admission`]), and the controllers ([`run`], [`workspace`], [`definitions`]). The crate is pure: admission,
-//! operator, broker and command line call the same functions.
+//! ([`policy`]), their stamp ([`policy_stamp`]), missing requirements ([`requires`]), change tickets and emergencies
+//! ([`terms`]), the pod, Job and NetworkPolicy of a run ([`pod`], [`objects`], [`isolation`]), the seed of a workspace
+//! ([`seed`]), validation at admission ([`admission`]), and the controllers ([`run`], [`workspace`], [`definitions`]). The
+//! crate is pure: admission, operator, broker and command line call the same functions.
 
 pub mod admission;
 pub mod authority;
@@ -29,9 +29,9 @@ pub mod requires;
 pub mod reserved;
 pub mod run;
 pub mod scaffold;
-mod security;
 pub mod seed;
 pub mod stored;
 pub mod template;
+pub mod terms;
 pub mod voucher;
 pub mod workspace;

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use oz_api::harness::{GROUP, HarnessRun, RunMode};
-use oz_api::{Uid, labels};
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyEgressRule};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use oz_api::harness::{HarnessRun, RunMode, Workspace};
+use oz_api::labels;
+use oz_core::confine::network::{self, CLOSED, EmptyLists};
+use oz_core::confine::{Owner, deadline};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::child;
-use super::pod::{RUN_LABEL, deadline_seconds};
+use super::child::{self, labelled, object};
+use super::pod::RUN_LABEL;
 use super::reach::Reach;
 use super::stored::StoredObject;
 use super::template::Resolved;
@@ -42,44 +46,28 @@ pub fn network_policy(
     reach: Option<&Reach>,
     sealed: &str,
 ) -> Value {
-    let to_broker = json!({
-        "to": [{
-            "namespaceSelector": {
-                "matchLabels": {"kubernetes.io/metadata.name": broker.namespace},
-            },
-            "podSelector": {"matchLabels": broker.labels},
-        }],
-        "ports": [{"protocol": "TCP", "port": broker.port}],
-    });
+    let owner = run.owner(KIND);
+    let metadata = owner.metadata(policy_name(run.name()));
+    let label = (RUN_LABEL, run.name());
+    let metadata = labelled(metadata, label, &[(labels::GRANT, sealed)]);
+    let brokers = network::pods(Some(&broker.namespace), broker.labels.clone());
+    let to_broker = NetworkPolicyEgressRule {
+        to: Some(vec![brokers]),
+        ports: Some(vec![network::port("TCP", broker.port, broker.port)]),
+    };
     let further = reach.map(Reach::rules).unwrap_or_default();
-    let out: Value = std::iter::once(to_broker).chain(further).collect();
-    let mut policy = json!({
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {
-            "name": policy_name(run.name()),
-            "namespace": run.namespace.as_str(),
-            "labels": {RUN_LABEL: labels::value(run.name())},
-            "annotations": {labels::GRANT: sealed},
-        },
-        "spec": closed_but_for(run.identity.uid, &out),
-    });
-    mark(&mut policy["metadata"], run);
-    policy
+    let open = std::iter::once(to_broker).chain(further).collect();
+    closed_but_for(&owner, &metadata, open)
 }
 
-/// Creates the rules for the pods of an object: no ingress, and only this egress.
-pub(super) fn closed_but_for(owner: Uid<'_>, out: &Value) -> Value {
-    // What is empty is said: what somebody adds there is seen, and put back.
-    json!({
-        "podSelector": {
-            "matchLabels": {labels::OWNER_UID: owner.as_str()},
-            "matchExpressions": [],
-        },
-        "policyTypes": ["Ingress", "Egress"],
-        "ingress": [],
-        "egress": out,
-    })
+/// Creates the NetworkPolicy for the pods of an object: no ingress, and only this egress.
+pub(super) fn closed_but_for(
+    owner: &Owner<'_>,
+    metadata: &ObjectMeta,
+    open: Vec<NetworkPolicyEgressRule>,
+) -> Value {
+    let spec = network::rules(owner, CLOSED, Some(open), EmptyLists::Stated);
+    object::<NetworkPolicy>(metadata, json!(spec))
 }
 
 /// Returns the name of the NetworkPolicy of a run.
@@ -105,44 +93,28 @@ pub fn job(
     sealed: &str,
     voucher: &str,
 ) -> Value {
-    mark(&mut pod["metadata"], run);
-    let mut job = job_metadata(run, sealed, voucher);
+    run.owner(KIND).mark_template(&mut pod["metadata"]);
+    let mut metadata = job_metadata(run, sealed, voucher);
+    let annotations = metadata.annotations.get_or_insert_default();
     let recent = template.interactive.max_recent_events.to_string();
-    job["metadata"]["annotations"][RECENT_EVENTS] = json!(recent);
-    job["spec"] = json!({
-        "backoffLimit": run.spec.retries,
-        "completions": 1,
-        "parallelism": 1,
-        "template": pod,
-    });
-    if run.spec.mode != RunMode::Interactive {
-        job["spec"]["activeDeadlineSeconds"] = json!(deadline_seconds(template));
-    }
-    job
+    annotations.insert(RECENT_EVENTS.to_owned(), recent);
+    let is_batch = run.spec.mode != RunMode::Interactive;
+    let deadline = is_batch.then(|| deadline::lasting(template.timeout));
+    child::job(&metadata, pod, run.spec.retries, deadline)
 }
 
-/// Creates the Job of a run without its spec.
+/// Returns the metadata of the Job of a run.
 pub(super) fn job_metadata(
     run: &StoredObject<'_, HarnessRun>,
     sealed: &str,
     voucher: &str,
-) -> Value {
-    let mut job = json!({
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": run.name(),
-            "namespace": run.namespace.as_str(),
-            "labels": {RUN_LABEL: labels::value(run.name())},
-            "annotations": {labels::GRANT: sealed, labels::VOUCHER: voucher},
-            "ownerReferences": [owned(run)],
-        },
-    });
-    for (key, value) in queue_labels(run) {
-        job["metadata"]["labels"][key] = json!(value);
-    }
-    mark(&mut job["metadata"], run);
-    job
+) -> ObjectMeta {
+    let annotations = [(labels::GRANT, sealed), (labels::VOUCHER, voucher)];
+    let metadata = run.owner(KIND).owned(run.name());
+    let mut metadata = labelled(metadata, (RUN_LABEL, run.name()), &annotations);
+    let queue = queue_labels(run).map(|(key, value)| (key.clone(), value.clone()));
+    metadata.labels.get_or_insert_default().extend(queue);
+    metadata
 }
 
 /// Checks whether Kueue decides when the Job of a run starts.
@@ -159,27 +131,8 @@ fn queue_labels(run: &HarnessRun) -> impl Iterator<Item = (&String, &String)> {
 /// Creates the workspace of a run without one: it is deleted with the run.
 #[must_use]
 pub fn workspace(run: &StoredObject<'_, HarnessRun>) -> Value {
-    let mut workspace = json!({
-        "apiVersion": format!("{GROUP}/v1alpha1"),
-        "kind": "Workspace",
-        "metadata": {
-            "name": workspace_name(run.name()),
-            "namespace": run.namespace.as_str(),
-            "labels": {RUN_LABEL: labels::value(run.name())},
-            "annotations": {},
-            "ownerReferences": [owned(run)],
-        },
-        "spec": {"storage": {"size": "1Gi", "accessMode": "ReadWriteOnce"}, "ephemeral": true},
-    });
-    mark(&mut workspace["metadata"], run);
-    workspace
-}
-
-fn owned(run: &StoredObject<'_, HarnessRun>) -> Value {
-    child::owned(KIND, &run.identity)
-}
-
-/// Adds the labels of a child to an object or to a pod template of a Job: oz finds both by them.
-fn mark(metadata: &mut Value, run: &StoredObject<'_, HarnessRun>) {
-    child::mark(metadata, KIND, &run.identity);
+    let metadata = run.owner(KIND).owned(workspace_name(run.name()));
+    let metadata = labelled(metadata, (RUN_LABEL, run.name()), &[]);
+    let storage = json!({"size": "1Gi", "accessMode": "ReadWriteOnce"});
+    object::<Workspace>(&metadata, json!({"storage": storage, "ephemeral": true}))
 }

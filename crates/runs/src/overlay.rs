@@ -2,12 +2,13 @@
 //! here is denied with its path: a field of a later Kubernetes release could weaken the confinement of a run.
 
 use oz_api::harness::interception::TRUST_FILE;
+use oz_core::confine::json::{append, fields, items};
+use oz_core::confine::security::confined;
 use oz_core::validate::Violation;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::mount::{MountPath, normalize};
 use super::reserved;
-use super::security::confined;
 
 /// Fields of the pod that are copied unchanged.
 const POD_FIELDS: [&str; 10] = [
@@ -120,12 +121,12 @@ impl Check {
         self.only(path, spec, &allowed);
         let context = format!("{path}.securityContext");
         self.only(&context, &spec["securityContext"], &POD_CONTEXT_FIELDS);
-        for (number, volume) in list(&spec["volumes"]).enumerate() {
+        for (number, volume) in items(&spec["volumes"]).enumerate() {
             self.volume(&format!("{path}.volumes[{number}]"), volume);
         }
         let mut names: Vec<&str> = Vec::new();
         for kind in ["containers", "initContainers"] {
-            for (number, container) in list(&spec[kind]).enumerate() {
+            for (number, container) in items(&spec[kind]).enumerate() {
                 let path = format!("{path}.{kind}[{number}]");
                 let name = container["name"].as_str().unwrap_or_default();
                 if names.contains(&name) {
@@ -160,12 +161,12 @@ impl Check {
             &format!("{path}.securityContext"),
             &container["securityContext"],
         );
-        for (number, env) in list(&container["env"]).enumerate() {
+        for (number, env) in items(&container["env"]).enumerate() {
             if env["name"].as_str().is_none_or(reserved::is_variable) {
                 self.add(format!("{path}.env[{number}].name"), "is set by oz alone");
             }
         }
-        for (number, mount) in list(&container["volumeMounts"]).enumerate() {
+        for (number, mount) in items(&container["volumeMounts"]).enumerate() {
             let path = format!("{path}.volumeMounts[{number}]");
             if mount["name"].as_str().is_none_or(reserved::is_volume) {
                 self.add(format!("{path}.name"), "must be a volume of the overlay");
@@ -201,7 +202,7 @@ impl Check {
                 }
             }
         }
-        for (number, port) in list(&container["ports"]).enumerate() {
+        for (number, port) in items(&container["ports"]).enumerate() {
             if port["hostPort"].as_i64().is_some_and(|port| port != 0) {
                 self.add(
                     format!("{path}.ports[{number}].hostPort"),
@@ -236,7 +237,7 @@ impl Check {
         let mut allowed = VOLUMES.to_vec();
         allowed.push("name");
         self.only(path, volume, &allowed);
-        for (number, source) in list(&volume["projected"]["sources"]).enumerate() {
+        for (number, source) in items(&volume["projected"]["sources"]).enumerate() {
             let path = format!("{path}.projected.sources[{number}]");
             let allowed = ["configMap", "downwardAPI", "secret"];
             self.only(&path, source, &allowed);
@@ -263,8 +264,9 @@ pub(super) fn apply(pod: &mut Value, overlay: &Value) {
     for (field, value) in fields(&spec["securityContext"]) {
         pod["spec"]["securityContext"][field] = value.clone();
     }
-    append(&mut pod["spec"]["volumes"], list(&spec["volumes"]).cloned());
-    let all = list(&spec["containers"]).chain(list(&spec["initContainers"]));
+    let volumes = items(&spec["volumes"]).cloned();
+    append(&mut pod["spec"]["volumes"], volumes);
+    let all = items(&spec["containers"]).chain(items(&spec["initContainers"]));
     for container in all {
         if container["name"] == reserved::AGENT {
             agent(&mut pod["spec"]["containers"][0], container);
@@ -280,14 +282,14 @@ fn agent(agent: &mut Value, overlay: &Value) {
     for (field, value) in fields(overlay) {
         match field.as_str() {
             "env" => {
-                let mut env: Vec<Value> = list(value).cloned().collect();
-                env.extend(list(&agent["env"]).cloned());
+                let mut env: Vec<Value> = items(value).cloned().collect();
+                env.extend(items(&agent["env"]).cloned());
                 agent["env"] = Value::Array(env);
             }
             "volumeMounts" => {
                 let mut mounts = value.clone();
                 normalize(&mut mounts);
-                append(&mut agent["volumeMounts"], list(&mounts).cloned());
+                append(&mut agent["volumeMounts"], items(&mounts).cloned());
             }
             "securityContext" => {
                 for (field, value) in fields(value) {
@@ -323,19 +325,4 @@ pub(super) fn variable(name: &str, value: &str) -> Value {
 /// Creates a variable that is empty without a value.
 pub(super) fn optional(name: &str, value: Option<&str>) -> Value {
     variable(name, value.unwrap_or_default())
-}
-
-/// Appends to an array.
-pub(super) fn append(list: &mut Value, more: impl IntoIterator<Item = Value>) {
-    if let Value::Array(list) = list {
-        list.extend(more);
-    }
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    value.as_object().map(Map::iter).into_iter().flatten()
 }

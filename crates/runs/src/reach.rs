@@ -1,12 +1,13 @@
 //! The addresses that the NetworkPolicies of runs and seeds open: name servers, and ports of public addresses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
+use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicyPeer};
 use oz_api::harness::is_any_port;
 use oz_api::labels;
+use oz_core::confine::{NameServer, network};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::policy::Matching;
 
@@ -57,20 +58,16 @@ impl Reach {
     }
 
     /// Returns the rules of a NetworkPolicy for them.
-    pub(super) fn rules(&self) -> Vec<Value> {
-        let mut rules = vec![name_servers()];
+    pub(super) fn rules(&self) -> Vec<NetworkPolicyEgressRule> {
+        let mut rules = vec![NameServer::anywhere()];
         if !self.ports.is_empty() {
-            let denied: Vec<IpNet> = self
-                .denied
-                .iter()
-                .filter_map(|it| it.parse().ok())
-                .collect();
-            let port = |Ports(first, last): &Ports| match first == last {
-                true => json!({"protocol": "TCP", "port": first}),
-                false => json!({"protocol": "TCP", "port": first, "endPort": last}),
-            };
-            let ports: Vec<Value> = self.ports.iter().map(port).collect();
-            rules.push(json!({"to": all_but(&NOT_PUBLIC, &denied), "ports": ports}));
+            let denied = self.denied.iter().filter_map(|it| it.parse().ok());
+            let denied: Vec<IpNet> = denied.collect();
+            let port = |Ports(first, last): &Ports| network::port("TCP", *first, *last);
+            rules.push(NetworkPolicyEgressRule {
+                to: Some(all_but(&NOT_PUBLIC, &denied)),
+                ports: Some(self.ports.iter().map(port).collect()),
+            });
         }
         rules
     }
@@ -105,13 +102,8 @@ fn ports(policies: &Matching<'_>) -> Vec<Ports> {
     }
 }
 
-/// Returns the rule for questions to name servers, wherever they are.
-pub(super) fn name_servers() -> Value {
-    json!({"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]})
-}
-
 /// Returns the peers for all addresses but those in `always` and in `denied`.
-pub(super) fn all_but(always: &[&str], denied: &[IpNet]) -> Vec<Value> {
+pub(super) fn all_but(always: &[&str], denied: &[IpNet]) -> Vec<NetworkPolicyPeer> {
     let parts = ["0.0.0.0/0", "::/0"].into_iter().filter_map(|all| {
         let is_v6 = all.contains(':');
         let always = always.iter().filter(|range| range.contains(':') == is_v6);
@@ -129,12 +121,13 @@ pub(super) fn all_but(always: &[&str], denied: &[IpNet]) -> Vec<Value> {
                 except.push(range);
             }
         }
-        Some(json!({"ipBlock": {"cidr": all, "except": except}}))
+        Some(network::addresses(all, Some(except)))
     });
-    let parts: Vec<Value> = parts.collect();
+    let parts: Vec<NetworkPolicyPeer> = parts.collect();
     if parts.is_empty() {
         // A rule for no address would be one for any.
-        return vec![json!({"podSelector": {"matchLabels": {labels::OWNER_UID: ""}}})];
+        let of_none = BTreeMap::from([(labels::OWNER_UID.to_owned(), String::new())]);
+        return vec![network::pods(None, of_none)];
     }
     parts
 }
@@ -142,11 +135,21 @@ pub(super) fn all_but(always: &[&str], denied: &[IpNet]) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use oz_api::harness::{BrokerPolicy, EgressGrant};
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn ranges(texts: &[&str]) -> Vec<IpNet> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// Returns parts of a NetworkPolicy as JSON.
+    fn listed<T: Serialize>(parts: &[T]) -> Vec<Value> {
+        parts.iter().map(|part| json!(part)).collect()
+    }
+
+    fn name_servers() -> Value {
+        json!({"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]})
     }
 
     fn block(cidr: &str, except: &[&str]) -> Value {
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn denied_ranges_are_exceptions_of_their_family() {
-        let allowed = |denied: &[&str]| all_but(&LINK_LOCAL, &ranges(denied));
+        let allowed = |denied: &[&str]| listed(&all_but(&LINK_LOCAL, &ranges(denied)));
         let v6 = block("::/0", &["fe80::/10", "fd00:ec2::254/128"]);
         assert_eq!(
             allowed(&["10.96.0.1/12", "10.0.0.5/32", "10.96.0.0/12"]),
@@ -189,7 +192,7 @@ mod tests {
     #[test]
     fn run_reaches_granted_ports_of_public_addresses_and_name_servers() {
         let denied = ["10.0.0.0/8", "192.0.2.7/24", "2001:db8::/32"];
-        let rules = reach(&[&[443, 8443], &[8444, 80, 443]], &denied).rules();
+        let rules = listed(&reach(&[&[443, 8443], &[8444, 80, 443]], &denied).rules());
         assert_eq!(rules[0], name_servers());
         let ports = json!([
             {"protocol": "TCP", "port": 80}, {"protocol": "TCP", "port": 443},
@@ -209,12 +212,13 @@ mod tests {
         let every = json!([{"protocol": "TCP", "port": 1, "endPort": 65535}]);
         let odd: Vec<i32> = (0..200).map(|port| 2 * port + 1).collect();
         for grants in [&[&[443][..], &[]][..], &[&[0, 443]], &[&odd]] {
-            assert_eq!(reach(grants, &[]).rules()[1]["ports"], every);
+            let rules = listed(&reach(grants, &[]).rules());
+            assert_eq!(rules[1]["ports"], every);
         }
     }
 
     #[test]
     fn run_without_granted_hosts_reaches_name_servers_alone() {
-        assert_eq!(reach(&[], &[]).rules(), [name_servers()]);
+        assert_eq!(listed(&reach(&[], &[]).rules()), [name_servers()]);
     }
 }

@@ -1,11 +1,11 @@
 //! The pod that reads the transcript of a finished run: it mounts one folder of the workspace read-only, writes one
 //! file of it to its log, and has no token and no rights.
 
+use oz_core::confine::security::{confined, footprint, unattended};
 use serde_json::{Value, json};
 
 use super::pod::claim_name;
 use super::reserved;
-use super::security::confined;
 
 /// Label: name of the run with the transcript that a pod reads.
 pub const READER_LABEL: &str = "paddock.dev/reader-of";
@@ -99,6 +99,26 @@ pub fn pod(reading: &Reading<'_>) -> Result<Value, Unreadable> {
         Program::Own(image) => (image, json!(["/oz-harness", "cat", "--", path])),
         Program::Cat(image) => (image, json!(["cat", "--", path])),
     };
+    let spec = json!({
+        "activeDeadlineSeconds": reading.deadline_seconds.max(1),
+        "containers": [{
+            "name": CONTAINER,
+            "image": image,
+            "command": command,
+            "resources": footprint("10m", "16Mi", "64Mi"),
+            "securityContext": confined(reserved::AGENT_USER, true),
+            "volumeMounts": [{
+                "name": reserved::WORKSPACE_VOLUME,
+                "mountPath": MOUNT_PATH,
+                "readOnly": true,
+                "subPath": format!(".paddock/runs/{run}"),
+            }],
+        }],
+        "volumes": [{
+            "name": reserved::WORKSPACE_VOLUME,
+            "persistentVolumeClaim": {"claimName": claim_name(reading.workspace), "readOnly": true},
+        }],
+    });
     Ok(json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -107,37 +127,7 @@ pub fn pod(reading: &Reading<'_>) -> Result<Value, Unreadable> {
             "namespace": reading.namespace,
             "labels": {READER_LABEL: oz_api::labels::value(run)},
         },
-        "spec": {
-            "activeDeadlineSeconds": reading.deadline_seconds.max(1),
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 0,
-            "securityContext": {
-                "runAsNonRoot": true,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [{
-                "name": CONTAINER,
-                "image": image,
-                "command": command,
-                "resources": {
-                    "requests": {"cpu": "10m", "memory": "16Mi"},
-                    "limits": {"memory": "64Mi"},
-                },
-                "securityContext": confined(reserved::AGENT_USER, true),
-                "volumeMounts": [{
-                    "name": reserved::WORKSPACE_VOLUME,
-                    "mountPath": MOUNT_PATH,
-                    "readOnly": true,
-                    "subPath": format!(".paddock/runs/{run}"),
-                }],
-            }],
-            "volumes": [{
-                "name": reserved::WORKSPACE_VOLUME,
-                "persistentVolumeClaim": {"claimName": claim_name(reading.workspace), "readOnly": true},
-            }],
-        },
+        "spec": unattended(spec, 0, None),
     }))
 }
 

@@ -2,6 +2,7 @@
 
 use oz_api::harness::interception;
 use oz_api::labels;
+use oz_core::confine::security;
 
 /// Name of the agent's container.
 pub const AGENT: &str = "agent";
@@ -17,7 +18,7 @@ pub const NETINIT: &str = "netinit";
 pub const CONTAINERS: [&str; 5] = [AGENT, RUNTIME, REPORTER, PROXY, NETINIT];
 
 /// The user of an agent, and the group of all files of a run.
-pub const AGENT_USER: i64 = 65_532;
+pub const AGENT_USER: i64 = security::NONROOT;
 /// The user of the proxy.
 pub const PROXY_USER: i64 = interception::PROXY_USER as i64;
 /// The user of the container of oz.

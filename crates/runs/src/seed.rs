@@ -4,15 +4,19 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
+use k8s_openapi::api::networking::v1::NetworkPolicyEgressRule;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::harness::{Repository, Workspace};
 use oz_api::{encode, labels};
+use oz_core::confine::json::append;
+use oz_core::confine::security::{confined, footprint, unattended};
+use oz_core::confine::{NameServer, network};
 use serde_json::{Value, json};
 
 use super::objects::{WORKSPACE_KIND as KIND, closed_but_for};
-use super::overlay::{append, optional, variable};
-use super::pod::claim_name;
-use super::reach::{LINK_LOCAL, all_but, name_servers};
-use super::security::{confined, confined_pod};
+use super::overlay::{optional, variable};
+use super::pod::{WORKSPACE_LABEL, claim_name};
+use super::reach::{LINK_LOCAL, all_but};
 use super::stored::StoredObject;
 use super::{child, reserved};
 
@@ -107,32 +111,21 @@ pub fn job(workspace: &StoredObject<'_, Workspace>, settings: &Settings, image: 
         clones.push(clone);
     }
     let last = [variable("OZ_MANIFEST", &manifest(repositories))];
+    let spec = json!({
+        "initContainers": clones,
+        "containers": [container(settings, image, "manifest", &last)],
+        "volumes": volumes,
+    });
     let mut pod = json!({
         "metadata": {
-            "labels": {"paddock.dev/workspace": labels::value(name)},
+            "labels": {WORKSPACE_LABEL: labels::value(name)},
             "annotations": {PASSWD_ANNOTATION: PASSWD},
         },
-        "spec": {
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 5,
-            "securityContext": confined_pod(),
-            "initContainers": clones,
-            "containers": [container(settings, image, "manifest", &last)],
-            "volumes": volumes,
-        },
+        "spec": unattended(spec, 5, Some(reserved::AGENT_USER)),
     });
-    child::mark(&mut pod["metadata"], KIND, &workspace.identity);
-    let mut job = object(workspace, "batch/v1", "Job", &job_name(name));
-    job["spec"] = json!({
-        "activeDeadlineSeconds": DEADLINE_SECONDS,
-        "backoffLimit": RETRIES,
-        "completions": 1,
-        "parallelism": 1,
-        "template": pod,
-    });
-    job
+    workspace.owner(KIND).mark_template(&mut pod["metadata"]);
+    let metadata = metadata(workspace, job_name(name));
+    child::job(&metadata, pod, RETRIES, Some(DEADLINE_SECONDS))
 }
 
 /// Creates the NetworkPolicy for the pods of that Job: no ingress, and egress to name servers and to the ports of its
@@ -140,22 +133,17 @@ pub fn job(workspace: &StoredObject<'_, Workspace>, settings: &Settings, image: 
 /// the API server's address, are excluded, since the author of a workspace chooses the URLs.
 #[must_use]
 pub fn network_policy(workspace: &StoredObject<'_, Workspace>, settings: &Settings) -> Value {
-    let ports: BTreeSet<u16> = repositories(workspace)
-        .iter()
-        .map(|it| port(&it.url))
-        .collect();
-    let ports: Vec<Value> = ports
-        .iter()
-        .map(|port| json!({"protocol": "TCP", "port": port}))
-        .collect();
-    let name = policy_name(workspace.name());
-    let mut policy = object(workspace, "networking.k8s.io/v1", "NetworkPolicy", &name);
-    let out = json!([
-        name_servers(),
-        {"to": all_but(&LINK_LOCAL, &settings.denied), "ports": ports},
-    ]);
-    policy["spec"] = closed_but_for(workspace.identity.uid, &out);
-    policy
+    let ports = repositories(workspace).iter().map(|it| port(&it.url));
+    let ports: BTreeSet<u16> = ports.collect();
+    let ports = ports.into_iter();
+    let ports = ports.map(|port| network::port("TCP", port, port));
+    let servers = NetworkPolicyEgressRule {
+        to: Some(all_but(&LINK_LOCAL, &settings.denied)),
+        ports: Some(ports.collect()),
+    };
+    let metadata = metadata(workspace, policy_name(workspace.name()));
+    let open = vec![NameServer::anywhere(), servers];
+    closed_but_for(&workspace.owner(KIND), &metadata, open)
 }
 
 /// Returns the port of the server of a repository.
@@ -225,10 +213,7 @@ fn container(settings: &Settings, image: &str, name: &str, variables: &[Value]) 
         "imagePullPolicy": settings.pull_policy,
         "command": ["/bin/sh", "-c", SCRIPT],
         "env": common.iter().chain(variables).collect::<Vec<_>>(),
-        "resources": {
-            "requests": {"cpu": "50m", "memory": "64Mi"},
-            "limits": {"memory": "1Gi"},
-        },
+        "resources": footprint("50m", "64Mi", "1Gi"),
         "securityContext": confined(reserved::AGENT_USER, true),
         // What git said last is why it failed.
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -240,26 +225,10 @@ fn container(settings: &Settings, image: &str, name: &str, variables: &[Value]) 
     })
 }
 
-/// Creates an object of a workspace with the labels of oz.
-fn object(
-    workspace: &StoredObject<'_, Workspace>,
-    api_version: &str,
-    kind: &str,
-    name: &str,
-) -> Value {
-    let mut object = json!({
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": workspace.namespace.as_str(),
-            "labels": {"paddock.dev/workspace": labels::value(workspace.name())},
-            "annotations": {},
-            "ownerReferences": [child::owned(KIND, &workspace.identity)],
-        },
-    });
-    child::mark(&mut object["metadata"], KIND, &workspace.identity);
-    object
+/// Returns the metadata of an object that ends with a workspace.
+pub(super) fn metadata(workspace: &StoredObject<'_, Workspace>, name: String) -> ObjectMeta {
+    let label = (WORKSPACE_LABEL, workspace.name());
+    child::labelled(workspace.owner(KIND).owned(name), label, &[])
 }
 
 /// Splits a URL without its scheme into the user, if there is one, and the host with its port.

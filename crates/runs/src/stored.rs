@@ -3,7 +3,9 @@
 use std::ops::Deref;
 
 use kube::Resource;
+use oz_api::harness::GROUP;
 use oz_api::{Identity, IdentityError, Namespace};
+use oz_core::confine::Owner;
 use oz_trail::RequestRef;
 
 /// An object of a namespace, with the identity under which the API server stores it. A pass creates it once, where it
@@ -43,6 +45,17 @@ impl<'a, K: Resource> StoredObject<'a, K> {
 
     pub(crate) const fn uid(&self) -> &'a str {
         self.identity.uid.as_str()
+    }
+
+    /// Returns the object of this kind as the owner of others.
+    pub(crate) fn owner(&self, kind: &'a str) -> Owner<'a> {
+        Owner {
+            group: GROUP,
+            kind,
+            namespace: self.namespace.as_str(),
+            name: self.name(),
+            uid: self.uid(),
+        }
     }
 
     /// Returns the object, for records.

@@ -6,12 +6,13 @@ use oz_api::harness::{
     EgressNeed, HarnessRunSpec, HarnessTemplateSpec, InteractiveMode, InteractiveTerms,
     RunDefaults, RuntimeImage, TemplateKind, TemplateRef, TemplateWorkspace,
 };
-use oz_api::{ApprovalConfig, encode};
+use oz_api::{ApprovalConfig, EmergencyConfig, TicketConfig, encode};
 use oz_core::access::policy;
 use oz_core::validate::Violation;
 use serde_json::Value;
 
 use super::mount::MountPath;
+use super::terms;
 
 const MINUTE: i64 = 60;
 /// The default timeout of a batch run.
@@ -52,6 +53,10 @@ pub struct Resolved {
     pub workspace: TemplateWorkspace,
     /// The approvals that a run requires.
     pub approval: Option<ApprovalConfig>,
+    /// The requirements for the change ticket of a run, which must satisfy all.
+    pub tickets: Vec<TicketConfig>,
+    /// The emergency settings; `None` if a run cannot be an emergency.
+    pub emergency: Option<EmergencyConfig>,
     /// The overlay of its pods.
     pub overlay: Option<Value>,
     /// Whether and how runs accept more than one prompt.
@@ -113,7 +118,8 @@ pub fn chosen<'a>(
 /// Merges a template; `base` is the cluster template that it names, if that exists.
 ///
 /// The base is copied, except for the fields of `defaults` and `interactive` that the template sets; credentials are
-/// joined by name, hosts and approvals are added, and the overlay is replaced.
+/// joined by name, hosts, approvals and requirements for change tickets are added, and the overlay is replaced. The
+/// emergency settings are those of the base, since an emergency needs none of the approvals that the base requires.
 ///
 /// # Errors
 /// The base does not exist or has a base itself, or the result has violations.
@@ -128,7 +134,11 @@ pub fn resolve(
     if base.base_template_ref.is_some() {
         return Err(Unresolved::Chain(reference.name.clone()));
     }
-    finished(merged(template, base))
+    let resolved = finished(merged(template, base))?;
+    Ok(Resolved {
+        tickets: terms::tickets([&template.ticket, &base.ticket]),
+        ..resolved
+    })
 }
 
 /// Returns the merge of both as a template without a base.
@@ -165,6 +175,7 @@ pub(super) fn merged(
         }
         (own, of_base) => own.or(of_base),
     };
+    all.ticket = template.ticket.clone().or(all.ticket);
     all.pod_template_overlay = template
         .pod_template_overlay
         .clone()
@@ -252,6 +263,8 @@ fn finished(template: HarnessTemplateSpec) -> Result<Resolved, Unresolved> {
             egress: requires.egress,
             workspace: normalized(template.workspace.unwrap_or_default()),
             approval: template.approval,
+            tickets: terms::tickets([&template.ticket]),
+            emergency: template.emergency,
             overlay: template.pod_template_overlay,
             interactive,
         }),
@@ -305,7 +318,7 @@ pub(super) fn positive(
 }
 
 impl Resolved {
-    /// Returns the template with the overrides of a run: model, timeout and resources.
+    /// Returns the template with the overrides of a run: model, timeout and resources. An emergency limits the timeout.
     ///
     /// # Errors
     /// The timeout of the run is not a positive duration.
@@ -315,9 +328,11 @@ impl Resolved {
         if !found.is_empty() {
             return Err(found);
         }
+        let timeout = timeout.unwrap_or(self.timeout);
+        let emergency = terms::emergency(run, self);
         Ok(Self {
             model: run.model.clone().or_else(|| self.model.clone()),
-            timeout: timeout.unwrap_or(self.timeout),
+            timeout: emergency.map_or(timeout, |terms| timeout.min(terms.longest)),
             resources: run.resources.clone().or_else(|| self.resources.clone()),
             ..self.clone()
         })

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use oz_admission::Rejection;
 use oz_api::{Phase, RequestStatus, labels};
 use oz_config::RequestLimits;
+use oz_core::access::denial::Denial;
 use parking_lot::Mutex;
 
 use crate::connect::Grants;
@@ -90,7 +90,7 @@ impl RequestCounter {
         asking: &Asking<'_>,
         now: Timestamp,
         dry_run: bool,
-    ) -> Result<(), Rejection> {
+    ) -> Result<(), Denial> {
         // Under one lock: each of two concurrent requests counts the other.
         let mut admitted = self.admitted.lock();
         admitted.retain(|uid, one| {
@@ -121,10 +121,15 @@ impl RequestCounter {
         }
         Ok(())
     }
+
+    /// Stops counting an admitted request with this UID that a later rule denied.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.admitted.lock().remove(uid);
+    }
 }
 
 /// Checks whether one more request is within the limits.
-fn hold(limits: RequestLimits, asking: &Asking<'_>, counts: Counts) -> Result<(), Rejection> {
+fn hold(limits: RequestLimits, asking: &Asking<'_>, counts: Counts) -> Result<(), Denial> {
     let Asking {
         user, namespace, ..
     } = asking;
@@ -160,7 +165,7 @@ fn hold(limits: RequestLimits, asking: &Asking<'_>, counts: Counts) -> Result<()
     } else {
         return Ok(());
     };
-    Err(Rejection::forbidden(
+    Err(Denial::new(
         "TooManyRequests",
         format!("{count} {what}, which is the maximum ({field}); {next}"),
     ))
@@ -191,7 +196,7 @@ mod tests {
             extends: None,
         };
         let held = hold(RequestLimits::default(), &asking, counts);
-        held.err().map(|rejection| rejection.message)
+        held.err().map(|denial| denial.message)
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod approval;
 mod args;
 mod attributed;
 mod connect;
+mod creation;
 mod deletion;
 mod guard_composite;
 mod guard_copies;

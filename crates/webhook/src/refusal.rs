@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::{Notes, Rejection, Review};
 use oz_api::IdentityError;
 use oz_core::access::denial::Denial;
+use oz_core::access::rules::{CreationDenial, Served, reserved};
 use oz_core::validate::{MetadataBounds, Violation, metadata};
 
 /// Returns the denial of an object that violates the rules of its fields.
@@ -47,11 +48,15 @@ pub(crate) fn bounded(
     bounds: &MetadataBounds,
 ) -> Result<(), Rejection> {
     let violations = metadata(new, old, bounds);
-    if violations.is_empty() {
-        return Ok(());
+    match violations.is_empty() {
+        true => Ok(()),
+        false => Err(too_large(&violations)),
     }
-    let message = Violation::list(&violations);
-    Err(violations.iter().fold(
+}
+
+fn too_large(violations: &[Violation]) -> Rejection {
+    let message = Violation::list(violations);
+    violations.iter().fold(
         Rejection::invalid("MetadataTooLarge", message),
         |rejection, violation| {
             rejection.cause(
@@ -60,7 +65,20 @@ pub(crate) fn bounded(
                 violation.message.clone(),
             )
         },
-    ))
+    )
+}
+
+/// Returns the denial of a new object of this kind by a rule.
+pub(crate) fn not_created(kind: &str, denial: CreationDenial) -> Rejection {
+    match denial {
+        CreationDenial::TooLarge(violations) => too_large(&violations),
+        CreationDenial::Invalid(violations) => invalid(kind, &violations),
+        CreationDenial::Forbidden(denial, None) => denied(denial),
+        CreationDenial::Forbidden(denial, Some(field)) => {
+            forbidden(denial.reason, &field, &denial.message)
+        }
+        CreationDenial::Undecided(failure) => Rejection::new(503, failure.reason, failure.message),
+    }
 }
 
 /// Returns the denial because of one field.
@@ -89,36 +107,16 @@ pub(crate) fn immutable(field: &str, message: &str) -> Rejection {
 
 /// Returns the denial of access to oz's own namespace.
 pub(crate) fn own_namespace(namespace: &str) -> Rejection {
-    Rejection::forbidden(
-        "ReservedNamespace",
-        format!(
-            "oz grants no access in its own namespace {namespace}: a user in its pods could grant \
-             themselves any access; use another namespace"
-        ),
-    )
+    denied(reserved(namespace))
 }
 
-/// Denies a request in a namespace that the operator does not watch: it would never be granted, and
-/// an object with a finalizer would never be removed. An object without a namespace is served
-/// everywhere.
+/// Denies an object in a namespace that the operator does not serve.
 ///
 /// # Errors
 /// The denial.
 pub(crate) fn served(namespaces: &[String], namespace: Option<&str>) -> Result<(), Rejection> {
-    let Some(namespace) = namespace else {
-        return Ok(());
-    };
-    if namespaces.is_empty() || namespaces.iter().any(|served| served == namespace) {
-        return Ok(());
-    }
-    Err(Rejection::forbidden(
-        "NamespaceNotServed",
-        format!(
-            "oz grants no access in namespace {namespace}: it serves {} only; ask an administrator \
-             to add the namespace (access.namespaces of the configuration)",
-            namespaces.join(", ")
-        ),
-    ))
+    let own = None;
+    Served { own, namespaces }.admit(namespace).map_err(denied)
 }
 
 /// Denies a write of a status by others than the operator: users and programs rely on the status.

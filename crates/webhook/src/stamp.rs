@@ -12,13 +12,13 @@ use oz_core::access::ending;
 use oz_core::access::extra::Extra;
 use oz_core::access::policy::Judgement;
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp::{Stamp, StampError};
+use oz_core::access::stamp::{Stamp, StampError, is_of_creator};
 use oz_core::canary::UsedWords;
 use oz_core::kinds::{AccessRequest, Kind as _};
 use rustls::crypto::SecureRandom;
 
 use crate::policy::{Asking, Judges};
-use crate::refusal::namespace;
+use crate::refusal::{denied, namespace};
 use crate::watched::Watched;
 
 /// The size of a nonce, 128 bits: no two stamps are the same.
@@ -126,22 +126,11 @@ impl Sealing {
 /// # Errors
 /// The stamp is not valid, or names another user.
 pub(crate) fn is_who_asks(
-    stamped: Result<Requester, StampError>,
+    stamped: &Result<Requester, StampError>,
     user: &UserInfo,
     again: &str,
 ) -> Result<(), Rejection> {
-    let stamped =
-        stamped.map_err(|error| Rejection::forbidden(error.reason(), error.to_string()))?;
-    if stamped == requester(user) {
-        return Ok(());
-    }
-    Err(Rejection::forbidden(
-        "StampOfAnotherRequest",
-        format!(
-            "the stamp names {}, not {}; {again} again",
-            stamped.user, user.username
-        ),
-    ))
+    is_of_creator(stamped.as_ref(), &requester(user), again).map_err(denied)
 }
 
 /// Returns the user of the review, if the API server identifies one.

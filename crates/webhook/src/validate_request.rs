@@ -3,34 +3,30 @@
 
 use std::iter::empty;
 use std::marker::PhantomData;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
-use oz_api::duration::GoDuration;
-use oz_api::{AccessConfig, AccessReview, Requester, labels};
+use oz_api::{AccessReview, labels};
 use oz_audit::Sink;
-use oz_core::access::continued::{self, Continued};
-use oz_core::access::lock::Access;
-use oz_core::access::policy::{self, Judgement};
+use oz_core::access::continued::Continued;
+use oz_core::access::creation::{NewRequest, RequestQuestion};
+use oz_core::access::emergency;
 use oz_core::access::request::Request;
+use oz_core::access::rules::{Creation, Served};
 use oz_core::access::seal::Keys;
-use oz_core::access::window::{Source, Window};
-use oz_core::access::{decide, emergency};
-use oz_core::kinds::{AccessRequest, AccessTemplate, Kind as _};
+use oz_core::kinds::AccessRequest;
 use oz_core::validate::REQUEST_METADATA;
 
+use crate::creation::apply;
 use crate::limits::{Asking, RequestCounter};
 use crate::lock::Locks;
 use crate::permission::within_permission_timeout;
 use crate::record;
-use crate::refusal::{
-    bounded, denied, forbidden, immutable, invalid, namespace, own_namespace, served,
-    status_is_the_operators,
-};
-use crate::stamp::{is_canary, is_who_asks, requester};
+use crate::refusal::{bounded, immutable, namespace, status_is_the_operators};
+use crate::stamp::{is_canary, requester};
 use crate::watched::Watched;
 
 /// The hook that checks requests of one kind.
@@ -73,204 +69,111 @@ impl<R: AccessRequest> Validate for RequestValidator<R> {
 
 impl<R: AccessRequest> RequestValidator<R> {
     async fn create(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<Notes, Rejection> {
-        let request = object.view();
-        let decided = self.decide(cx, review, object, &request).await;
-        let decided = decided.and_then(|admitted| {
-            self.counted(cx, review, object)?;
-            Ok(admitted)
-        });
+        let creator = requester(&review.user);
+        let creation = Creation {
+            now: cx.now,
+            creator: &creator,
+            namespace: review.namespace.as_deref(),
+            served: Served {
+                own: Some(&self.namespace),
+                namespaces: &self.served,
+            },
+            is_canary: is_canary(review, &self.operator),
+        };
+        let mut new = NewRequest::new(&self.keys, creation, object);
+        let decided = self.decide(cx, review, &mut new).await;
         if cx.dry_run {
-            return decided.map(|admitted| admitted.notes);
+            return decided;
         }
         match decided {
-            Ok(Admitted {
-                notes,
-                template,
-                judgement,
-            }) => {
-                let record = record::admitted(cx.now, review, &request, template.as_deref());
-                let record = record::judged(record, judgement.as_ref());
+            Ok(notes) => {
+                let template = new.found_template();
+                let record = record::admitted(cx.now, review, new.request(), template);
+                // Without a template, the access policies were not evaluated.
+                let record = record::judged(record, template.and(new.judgement()));
                 record::write(&*self.records, &record).await?;
                 Ok(notes)
             }
             Err(rejection) => {
-                let record = record::refused(cx.now, review, &request, &rejection);
+                self.counter.forget(counted_as(review, new.request()));
+                let record = record::refused(cx.now, review, new.request(), &rejection);
                 record::write_refusal(&*self.records, &record).await;
                 Err(rejection)
             }
         }
     }
 
-    /// Checks whether one more request is allowed. A user without the right to request access does
-    /// not learn the number of requests.
-    fn counted(&self, cx: &Cx, review: &Review<R>, object: &R) -> Result<(), Rejection> {
-        if is_canary(review, &self.operator) {
-            return Ok(());
-        }
-        let asking = Asking {
-            user: &review.user.username,
-            namespace: namespace(review)?,
-            uid: object.meta().uid.as_deref().unwrap_or(&review.uid),
-            extends: object.terms().extends,
-        };
-        self.counter.admit(&asking, cx.now, cx.dry_run)
-    }
-
-    /// Checks whether the request is admitted, by the rules of its template if the template exists.
     async fn decide(
         &self,
         cx: &Cx,
         review: &Review<R>,
-        object: &R,
-        request: &Request<'_>,
-    ) -> Result<Admitted<R::Template>, Rejection> {
-        let canary = is_canary(review, &self.operator);
-        if !canary {
-            if review.namespace.as_deref() == Some(&*self.namespace) {
-                return Err(own_namespace(&self.namespace));
+        new: &mut NewRequest<'_, R>,
+    ) -> Result<Notes, Rejection> {
+        loop {
+            match apply(R::title(), &*new)? {
+                ControlFlow::Break(notes) => return Ok(notes),
+                ControlFlow::Continue(question) => self.read(cx, review, new, question).await?,
             }
-            served(&self.served, review.namespace.as_deref())?;
         }
-        bounded(object.meta(), None, &REQUEST_METADATA)?;
-        let violations = object.violations(cx.now);
-        if !violations.is_empty() {
-            return Err(invalid(request.kind, &violations));
-        }
-        let stamp = request.stamp(&self.keys);
-        let stamped = stamp.as_ref().map(|stamp| stamp.requester.clone());
-        is_who_asks(
-            stamped.map_err(Clone::clone),
-            &review.user,
-            "create the request",
-        )?;
-        let judgement = stamp.ok().and_then(|stamp| stamp.judgement);
-        self.continues(cx, review, request).await?;
-        let template = self
-            .templates
-            .find(review.namespace.as_deref(), request.template)
-            .await?;
-        let person = requester(&review.user);
-        if !canary {
-            let config = template.as_deref().map(AccessTemplate::config);
-            let access = Access::asked(request, review.namespace.as_deref(), &person, config);
-            self.locks.admit(&access, cx.now).await?;
-        }
-        let Some(template) = template else {
-            if let Some(refused) = judgement.and_then(|judgement| judgement.refused) {
-                return Err(Rejection::forbidden(policy::FAILED, refused.message));
-            }
-            let warning = format!(
-                "{} {} does not exist; the request stays Pending until it does",
-                R::Template::title(),
-                request.template
-            );
-            return Ok(Admitted {
-                notes: Notes::none().warn(warning),
-                template: None,
-                judgement: None,
-            });
-        };
-        let config = template.config();
-        decide::may(&person, request.template, config, request.ask)
-            .and_then(|()| policy::holds(judgement.as_ref(), request.ask, &*template))
-            .map_err(denied)?;
-        self.has_room(&person, request, config).await?;
-        let notes = warnings(request, cx.now, template.as_ref(), judgement.as_ref());
-        Ok(Admitted {
-            notes,
-            template: Some(template),
-            judgement,
-        })
     }
 
-    /// Checks whether the requester has few enough unreviewed emergencies for another one, as the
-    /// watch has shown them: the operator checks again, and also counts those of this moment.
-    async fn has_room(
-        &self,
-        person: &Requester,
-        request: &Request<'_>,
-        config: &AccessConfig,
-    ) -> Result<(), Rejection> {
-        let terms = emergency::Terms::from_config(config).filter(|_| request.ask.emergency);
-        let Some(terms) = terms else {
-            return Ok(());
-        };
-        let reviews = self.reviews.all().await?;
-        let reviews = reviews.iter().map(AsRef::as_ref);
-        let uid = request.metadata.uid.as_deref();
-        let uids = emergency::unreviewed(&self.keys, person, uid, reviews, empty(), empty());
-        emergency::has_room(person, request.template, terms.most, &uids).map_err(denied)
-    }
-
-    /// Checks that the request that it extends is the requester's own, and still in effect. The
-    /// hook reads it from the API server: a watch may not have shown yet the request that a waiting
-    /// user extends.
-    async fn continues(
+    /// Answers a question of the rules.
+    async fn read(
         &self,
         cx: &Cx,
         review: &Review<R>,
-        request: &Request<'_>,
+        new: &mut NewRequest<'_, R>,
+        question: RequestQuestion,
     ) -> Result<(), Rejection> {
-        let Some(name) = request.extends else {
-            return Ok(());
-        };
-        let namespace = namespace(review)?;
-        let requests = Api::<R>::namespaced(cx.client.clone(), namespace);
+        match question {
+            RequestQuestion::Template => {
+                let (namespace, name) = (review.namespace.as_deref(), new.request().template);
+                new.facts.template = Some(self.templates.find(namespace, name).await?);
+            }
+            RequestQuestion::Locks => new.facts.locks = Some(self.locks.read().await?),
+            RequestQuestion::Continued(name) => {
+                new.facts.continued = Some(self.continued(cx, review, &name).await?);
+            }
+            RequestQuestion::Count => {
+                let asking = Asking {
+                    user: &review.user.username,
+                    namespace: namespace(review)?,
+                    uid: counted_as(review, new.request()),
+                    extends: new.request().extends,
+                };
+                let counted = self.counter.admit(&asking, cx.now, cx.dry_run);
+                new.facts.counted = Some(counted);
+            }
+            RequestQuestion::Reviews => {
+                let reviews = self.reviews.all().await?;
+                let reviews = reviews.iter().map(AsRef::as_ref);
+                let (creator, uid) = (requester(&review.user), &new.request().metadata.uid);
+                let (keys, uid) = (&self.keys, uid.as_deref());
+                let found = emergency::unreviewed(keys, &creator, uid, reviews, empty(), empty());
+                new.facts.unreviewed = Some(found);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the request that a new one extends from the API server: a watch may not have shown yet
+    /// the request that a waiting user extends.
+    async fn continued(
+        &self,
+        cx: &Cx,
+        review: &Review<R>,
+        name: &str,
+    ) -> Result<Option<Continued>, Rejection> {
+        let requests = Api::<R>::namespaced(cx.client.clone(), namespace(review)?);
         let found = within_permission_timeout(&review.user, requests.get_opt(name)).await?;
-        let found = found.map(|found| Continued::from_request(&self.keys, &found.view()));
-        let requester = requester(&review.user);
-        continued::may(&requester, request, cx.now, found.as_ref())
-            .map_err(|denial| forbidden(denial.reason, "spec.extends", &denial.message))
+        Ok(found.map(|found| Continued::from_request(&self.keys, &found.view())))
     }
 }
 
-/// An admitted request.
-struct Admitted<T> {
-    notes: Notes,
-    template: Option<Arc<T>>,
-    judgement: Option<Judgement>,
-}
-
-/// Returns the warnings for the requester of an admitted request.
-fn warnings<T: AccessTemplate>(
-    request: &Request<'_>,
-    now: Timestamp,
-    template: &T,
-    judgement: Option<&Judgement>,
-) -> Notes {
-    let created = request.metadata.creation_timestamp.as_ref();
-    let created = created.map_or(now, |time| time.0);
-    let approval = policy::approval(judgement, template);
-    let notes = match policy::note(judgement, approval.as_ref()) {
-        Some(note) => Notes::none().warn(note),
-        None => Notes::none(),
-    };
-    if let Some(violation) = template.violations(created).first() {
-        return notes.warn(format!(
-            "template {} cannot be used: {}: {}; the request stays Pending until the template is \
-                corrected",
-            request.template, violation.field, violation.message
-        ));
-    }
-    let config = template.config();
-    let (Ok(asked), Ok(default), Ok(max)) = (
-        request.asked(),
-        config.default_duration.parse(),
-        config.max_duration.parse::<GoDuration>(),
-    ) else {
-        return notes;
-    };
-    let longest = emergency::longest(config, request.ask.emergency, max);
-    let max = policy::longest(judgement, longest);
-    let window = Window::new(created, asked, default, max);
-    match window.source {
-        Source::Clamped(_) => notes.warn(format!(
-            "{}; access will last {}",
-            window.message(),
-            window.length()
-        )),
-        Source::Default | Source::Requested => notes,
-    }
+/// Returns the UID by which the request counts.
+fn counted_as<'a, R>(review: &'a Review<R>, request: &Request<'a>) -> &'a str {
+    let uid = request.metadata.uid.as_deref();
+    uid.unwrap_or(&review.uid)
 }
 
 /// Denies a change of the requested contents, or of the requester.

@@ -14,6 +14,8 @@ mod notifications;
 mod on_call;
 mod ozctl;
 mod policies;
+mod run_emergencies;
+mod run_tickets;
 mod runs;
 mod sinks;
 mod support;

@@ -10,7 +10,7 @@ use oz_core::access::kind::KeepFinished;
 use oz_core::access::pod::PodAccess;
 use oz_core::access::seal::Keys;
 use oz_core::access::template::{ExecTemplate, PodTemplate};
-use oz_core::build::NameServer;
+use oz_core::confine::NameServer;
 use oz_core::connect::pod::PodIdentity;
 use oz_core::controller::{Controller, Live, Outcome};
 use oz_core::mutate::RenderCache;

@@ -11,6 +11,7 @@ use super::run_status::HarnessRunStatus;
 use crate::kind::{Family, Kind, Role};
 use crate::optional::not_empty;
 use crate::schema::{DURATION, DURATION_MESSAGE, SPEC_IS_IMMUTABLE, resources};
+use crate::{TICKET, TICKET_MESSAGE};
 
 const SPEC_IS_GIVEN: &str = "has(self.spec)";
 const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
@@ -127,7 +128,8 @@ pub struct HarnessRunSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interactive_overrides: Option<InteractiveOverrides>,
 
-    /// Reason for the run, of at most 1024 characters; the audit record contains it.
+    /// Reason for the run, of at most 1024 characters; the audit record contains it. Required if an access
+    /// policy requires a reason, and for emergencies.
     #[serde(
         default,
         deserialize_with = "not_empty",
@@ -135,6 +137,30 @@ pub struct HarnessRunSpec {
     )]
     #[schemars(length(max = 1024))]
     pub reason: Option<String>,
+
+    /// Change ticket that requires the run, such as INC-42, of at most 128 characters. Required if the
+    /// template or an access policy requires a change ticket.
+    #[serde(
+        default,
+        deserialize_with = "not_empty",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(length(max = 128))]
+    #[x_kube(validation = Rule::new(TICKET).message(TICKET_MESSAGE))]
+    pub ticket: Option<String>,
+
+    /// Declares an emergency: the run begins without approvals if emergency of the template names the
+    /// requester, and is reviewed afterwards. Requires a reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emergency: Option<bool>,
+}
+
+impl HarnessRunSpec {
+    /// Checks whether the run declares an emergency.
+    #[must_use]
+    pub fn is_emergency(&self) -> bool {
+        self.emergency == Some(true)
+    }
 }
 
 impl Kind for HarnessRun {

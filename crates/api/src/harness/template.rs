@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::template_parts::{
     BaseTemplateRef, InteractiveTerms, Requires, RunDefaults, RuntimeImage, TemplateWorkspace,
 };
-use crate::ApprovalConfig;
 use crate::kind::{Family, Kind, Role};
 use crate::optional::not_empty;
+use crate::{ApprovalConfig, EmergencyConfig, TicketConfig};
 
 const IMAGE: &str = "has(self.baseTemplateRef) != (has(self.image) && self.image != '')";
 const IMAGE_MESSAGE: &str =
@@ -27,6 +27,9 @@ const RUNTIME_MESSAGE: &str =
 const WORKSPACE: &str = "!has(self.baseTemplateRef) || !has(self.workspace)";
 const WORKSPACE_MESSAGE: &str =
     "workspace is the base's, and must be absent where baseTemplateRef is set";
+const EMERGENCY: &str = "!has(self.baseTemplateRef) || !has(self.emergency)";
+const EMERGENCY_MESSAGE: &str =
+    "emergency is the base's, and must be absent where baseTemplateRef is set";
 const CLUSTER: &str = "!has(self.spec) || !has(self.spec.baseTemplateRef)";
 const CLUSTER_MESSAGE: &str =
     "a cluster template inherits from none: use a HarnessTemplate for that";
@@ -34,7 +37,7 @@ const SPEC_IS_GIVEN: &str = "has(self.spec)";
 const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
 
 /// Image, resources and requirements of runs. A template with baseTemplateRef inherits image, command,
-/// args, runtime and workspace, and cannot set them.
+/// args, runtime, workspace and emergency, and cannot set them.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "paddock.dev",
@@ -61,6 +64,7 @@ const SPEC_IS_GIVEN_MESSAGE: &str = "spec must be set";
     validation = Rule::new(ARGS).message(ARGS_MESSAGE).field_path(".args"),
     validation = Rule::new(RUNTIME).message(RUNTIME_MESSAGE).field_path(".runtime"),
     validation = Rule::new(WORKSPACE).message(WORKSPACE_MESSAGE).field_path(".workspace"),
+    validation = Rule::new(EMERGENCY).message(EMERGENCY_MESSAGE).field_path(".emergency"),
 )]
 pub struct HarnessTemplateSpec {
     /// The cluster template from which this template inherits.
@@ -120,6 +124,17 @@ pub struct HarnessTemplateSpec {
     /// Approvals that each run requires before it begins. They are required in addition to those of the base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalConfig>,
+
+    /// Change ticket that each run must name (spec.ticket). It must satisfy this requirement and that of the
+    /// base. Not required if unset. Emergencies never require one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<TicketConfig>,
+
+    /// Users whose runs begin without approvals and change tickets if they declare an emergency
+    /// (spec.emergency), and users who review them afterwards. maxDuration limits the timeout of these runs.
+    /// No emergencies if unset. With baseTemplateRef, only the base sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emergency: Option<EmergencyConfig>,
 
     /// Interactive runs: mode and timeouts. One prompt for each run if unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]

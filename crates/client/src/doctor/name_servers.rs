@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use oz_api::{Egress, PodAccessTemplate};
-use oz_core::build::NameServer;
+use oz_core::confine::NameServer;
 
 use super::finding::{Check, Finding};
 use super::site::Site;

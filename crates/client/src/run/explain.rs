@@ -5,10 +5,12 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use oz_api::conditions;
 use oz_api::harness::{HarnessRun, RunPhase, Workspace, WorkspacePhase};
+use oz_core::access::stamp;
 use oz_runs::policy::Matching;
 use oz_runs::queue::ahead;
 use oz_runs::requires::admitted;
 use oz_runs::template::Resolved;
+use oz_runs::terms;
 
 use super::check;
 use super::egress::{egress, refusals};
@@ -131,11 +133,25 @@ async fn of_template(
     };
     let message = format!("{} {}", template.kind, template.name);
     findings.push(finding(true, "template", message));
+    findings.extend(of_terms(run, resolved));
     match of_policies(cluster, run, resolved).await {
         Ok(found) => findings.extend(found),
         Err(failure) => findings.push(unknown("policies", failure)?),
     }
     Ok(())
+}
+
+/// Reports the change ticket and the emergency of a run, by the rules of its template.
+fn of_terms(run: &HarnessRun, resolved: &Resolved) -> Vec<Finding> {
+    let Some(stamp) = stamp::parse_unverified(&run.metadata) else {
+        return Vec::new();
+    };
+    let rules = terms::rules(&stamp.requester, &run.spec, resolved).into_iter();
+    let findings = rules.map(|rule| match rule.verdict {
+        Ok(message) => finding(true, rule.name, message),
+        Err(denial) => finding(false, rule.name, denial.message),
+    });
+    findings.collect()
 }
 
 async fn of_policies(

@@ -29,6 +29,10 @@ pub struct Submission {
     pub name: Option<String>,
     /// The reason, for the record.
     pub reason: Option<String>,
+    /// The change ticket.
+    pub ticket: Option<String>,
+    /// Whether the run declares an emergency.
+    pub emergency: bool,
 }
 
 /// The reason why a run would not be admitted.
@@ -77,6 +81,8 @@ impl Submission {
                 model: self.model,
                 timeout: self.timeout,
                 reason: self.reason,
+                ticket: self.ticket,
+                emergency: self.emergency.then_some(true),
                 ..HarnessRunSpec::default()
             },
             status: None,

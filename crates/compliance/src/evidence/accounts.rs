@@ -293,19 +293,23 @@ impl RequestAccount {
         fill(&mut self.template, Some(&record.template));
         fill(&mut self.ticket, record.details.get("ticket"));
         match record.action {
-            Action::AccessGranted | Action::EmergencyGranted => {
+            Action::AccessGranted | Action::EmergencyGranted | Action::RunStarted => {
                 self.requester = csv::optional(user);
                 self.granted = Some(record.time);
                 self.until = record.until;
                 self.template_digest = csv::optional(record.template_digest.as_ref());
                 self.approved_by = csv::optional(record.details.get("approvedBy"));
                 self.on_call = csv::optional(record.details.get("onCallChecks"));
-                self.emergency = record.action == Action::EmergencyGranted;
+                // An emergency of a run has both records.
+                self.emergency |= record.action == Action::EmergencyGranted;
                 self.reason = csv::optional(record.details.get("reason"));
                 self.pod(record);
             }
             Action::TargetPinned => self.pod(record),
-            Action::AccessExpired | Action::AccessRevoked | Action::ApprovalTimedOut => {
+            Action::AccessExpired
+            | Action::AccessRevoked
+            | Action::ApprovalTimedOut
+            | Action::RunEnded => {
                 self.ended = Some(record.time);
                 self.ended_by = format!("{} ({})", record.action, record.reason);
             }
@@ -383,7 +387,8 @@ fn is_approval(action: Action) -> bool {
     )
 }
 
-/// Checks whether the UID in a record with this action is that of an access request or of a transient binding.
+/// Checks whether the UID in a record with this action is that of an access request, of a transient binding or of a harness
+/// run.
 fn is_about_request(action: Action) -> bool {
     is_approval(action)
         || matches!(
@@ -397,5 +402,7 @@ fn is_about_request(action: Action) -> bool {
                 | Action::AccessRevoked
                 | Action::SessionOpened
                 | Action::SessionRefused
+                | Action::RunStarted
+                | Action::RunEnded
         )
 }

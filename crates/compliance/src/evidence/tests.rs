@@ -229,6 +229,35 @@ fn emergency_is_counted_as_granted_without_approval() {
 }
 
 #[test]
+fn harness_run_is_one_line_with_its_approvers_ticket_and_end() {
+    let key = key();
+    let writer = Writer::new(names::OPERATOR, "oz-0", BEGAN, 1);
+    let (mut chain, _) = Chain::begin(writer, BEGAN, &[], &key);
+    let of = |minute: i64, action: Action, decision: Decision, uid: &str| {
+        record(minutes(minute), action, decision, uid, "alice")
+    };
+    let started = |uid: &str| of(1, Action::RunStarted, Decision::Allow, uid);
+    let approved = started("uid-0")
+        .detail("approvedBy", "bob (security)")
+        .detail("ticket", "INC-42");
+    // An emergency has two records, in either order.
+    let granted = of(1, Action::EmergencyGranted, Decision::Allow, "uid-1");
+    let ended = of(5, Action::RunEnded, Decision::End, "uid-0");
+    let entries: Vec<Entry> = [approved, granted, started("uid-1"), ended]
+        .into_iter()
+        .map(|record| chain.append(record, &key))
+        .collect();
+    let accounts = accounts(&entries);
+    assert_eq!((accounts.requests(), accounts.approved()), ((2, 2), 1));
+    let summary = accounts.summary();
+    let rows: Vec<&str> = summary.lines().skip(1).collect();
+    for part in [",INC-42,bob (security),", ",RunEnded (Test),"] {
+        assert!(rows[0].contains(part), "{}", rows[0]);
+    }
+    assert!(rows[1].contains(",nobody (emergency),"), "{}", rows[1]);
+}
+
+#[test]
 fn an_attestation_is_one_line_and_no_request() {
     let key = key();
     let writer = Writer::new(names::WEBHOOK, "oz-0", BEGAN, 1);

@@ -19,7 +19,7 @@ use super::{on_call, stamp, ticket};
 use crate::controller::{Failure, Live};
 use crate::kinds::Kind as _;
 use crate::lifecycle::window;
-use crate::lifecycle::{self, End};
+use crate::lifecycle::{self, DueEnd, End};
 
 /// The next question of an assessment, and the instant after which its answer has no effect.
 pub(super) struct Need {
@@ -92,7 +92,7 @@ pub(super) fn assess<K: Kind>(
         Err(Otherwise::State(State::Waiting(_)) | Otherwise::Need(_))
             if window::has_come(now, waits_until) =>
         {
-            State::Ending(End::EXPIRED, None)
+            State::Ending(DueEnd::new(End::EXPIRED), None)
         }
         Err(Otherwise::State(State::Refused(..)))
             if stamp::read(request.metadata).is_none() && known.predecessor.is_none() =>
@@ -223,7 +223,10 @@ fn after_grant<K: Kind>(
         .ticket
         .as_ref()
         .and_then(|ticket| ticket::ended(now, ticket, &known.tickets))
-        .or_else(|| on_call::ended(now, &grant, &known.tickets))
+        .or_else(|| {
+            let on_call = grant.on_call.as_ref()?;
+            on_call::ended(now, &grant.requester, on_call, &known.tickets)
+        })
     {
         end
     } else if grant.following.is_none()
@@ -253,7 +256,7 @@ fn after_grant<K: Kind>(
     } else {
         return Ok(Some(State::Granted(grant)));
     };
-    Ok(Some(State::Ending(end, Some(grant))))
+    Ok(Some(State::Ending(DueEnd::new(end), Some(grant))))
 }
 
 /// Returns the same state for live objects that carry no decision.
@@ -272,19 +275,19 @@ fn without_decision<K: Kind>(
         && let Some(failure) = kind.blocked(request, live)
     {
         return Ok(Some(if window::has_come(now, waits_until) {
-            State::Ending(End::EXPIRED, None)
+            State::Ending(DueEnd::new(End::EXPIRED), None)
         } else {
             State::Waiting(failure)
         }));
     }
     let Some(what) = kind.lost(request, live) else {
         let end = lifecycle::due(now, begun, None, deleted);
-        return Ok(end.map(|end| State::Ending(end, None)));
+        return Ok(end.map(|end| State::Ending(DueEnd::new(end), None)));
     };
     let remembered = kind.remembered(request, live).map(Box::new);
     let until = request.status.and_then(|status| status.expires_at);
     match lifecycle::due(now, begun, until, false) {
-        Some(end) => Ok(Some(State::Ending(end, remembered))),
+        Some(end) => Ok(Some(State::Ending(DueEnd::new(end), remembered))),
         None => {
             let end = match objects::is_retired(request, live) {
                 true => End::seal_retired(),
@@ -308,6 +311,6 @@ fn drifted<T, W>(
             until,
         }),
         Some(true) => Ok(State::Special(Special::Leaving)),
-        Some(false) => Ok(State::Ending(end, grant)),
+        Some(false) => Ok(State::Ending(DueEnd::new(end), grant)),
     }
 }

@@ -149,16 +149,23 @@ fn reason(
     if !config.require_reason && !ask.emergency {
         return Ok("none is required".to_owned());
     }
-    if ask.reason.is_some_and(|reason| !reason.trim().is_empty()) {
-        return Ok("one is given".to_owned());
-    }
-    let who = match ask.emergency {
+    reason_given(ask.reason, || match ask.emergency {
         true => "an emergency".to_owned(),
         false => format!("template {template}"),
-    };
+    })
+}
+
+/// Checks whether the reason that `who` requires is given.
+///
+/// # Errors
+/// A [`Denial`] with the next step.
+pub fn reason_given(reason: Option<&str>, who: impl Fn() -> String) -> Result<String, Denial> {
+    if reason.is_some_and(|reason| !reason.trim().is_empty()) {
+        return Ok("one is given".to_owned());
+    }
     Err(Denial::new(
         "ReasonRequired",
-        format!("{who} requires a reason{REASON_REQUIRED}"),
+        format!("{} requires a reason{REASON_REQUIRED}", who()),
     ))
 }
 

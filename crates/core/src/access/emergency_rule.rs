@@ -1,6 +1,6 @@
 //! The rule of a template about emergencies: the users who get access without approvals.
 
-use oz_api::{AccessConfig, Requester};
+use oz_api::{AccessConfig, EmergencyConfig, Requester};
 
 use super::denial::{Denial, format_subjects, list};
 use super::person::is_listed;
@@ -13,13 +13,26 @@ const MAX_NAME: usize = 512;
 /// # Errors
 /// A [`Denial`] with the reason and the next step.
 pub fn may(requester: &Requester, template: &str, config: &AccessConfig) -> Result<String, Denial> {
+    let field = "spec.accessConfig.emergency";
+    may_declare(requester, template, (config.emergency.as_ref(), field))
+}
+
+/// Checks the same by the emergency settings of a template, and their field in it.
+///
+/// # Errors
+/// As [`may`].
+pub fn may_declare(
+    requester: &Requester,
+    template: &str,
+    (emergency, field): (Option<&EmergencyConfig>, &str),
+) -> Result<String, Denial> {
     let user = &requester.user;
-    let Some(emergency) = &config.emergency else {
+    let Some(emergency) = emergency else {
         return Err(Denial::new(
             "EmergencyAccessDisabled",
             format!(
                 "template {template} grants no access in emergencies; create a request without \
-                 spec.emergency, or have the template's owners set spec.accessConfig.emergency"
+                 spec.emergency, or have the template's owners set {field}"
             ),
         ));
     };

@@ -102,7 +102,7 @@ pub enum Question {
 }
 
 /// The limit of unreviewed emergencies of one user.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReviewLimit {
     /// The user.
     pub requester: Requester,

@@ -21,7 +21,7 @@ use super::on_call::OnCall;
 use super::pod::Isolation;
 use super::policy::Applied;
 use super::ticket::Ticket;
-use crate::build::NameServer;
+use crate::confine::NameServer;
 use crate::gate::GateAccount;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::Window;

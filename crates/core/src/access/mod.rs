@@ -8,6 +8,7 @@ mod assess;
 pub mod author;
 pub mod continued;
 mod controller;
+pub mod creation;
 pub mod decide;
 pub mod denial;
 pub mod emergency;

@@ -8,12 +8,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::{Requester, encode, labels};
 use serde::{Deserialize, Serialize};
 
+use super::denial::Denial;
 use super::extra::Extra;
 use super::policy::Judgement;
 use crate::controller::Failure;
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 
 const PURPOSE: Purpose = Purpose::Stamp;
+/// Reason of a stamp that was made for another object, or for another user.
+const ANOTHER_REQUEST: &str = "StampOfAnotherRequest";
 
 /// The maximum distance between the instant of the stamp and the creation time that the API server wrote: admission
 /// takes at most seconds, and creation times are whole seconds.
@@ -112,7 +115,7 @@ impl StampError {
             Self::Seal(_) => "StampForged",
             Self::Retired => "StampRetired",
             Self::Unverified(_) => "StampUnverified",
-            Self::OtherRequest(_) => "StampOfAnotherRequest",
+            Self::OtherRequest(_) => ANOTHER_REQUEST,
             Self::OtherTime(_) => "StampTimeMismatch",
             Self::Replayed(_) => "StampReplayed",
         }
@@ -183,6 +186,27 @@ pub fn verify(
 ) -> Result<Requester, StampError> {
     let stamp = open(keys, kind, metadata, spec_digest)?;
     Ok(stamp.requester)
+}
+
+/// Checks whether a new object was stamped for the user who creates it; `stamped` is the requester by the stamp, and `again`
+/// the next step of the user, such as `create the request`.
+///
+/// # Errors
+/// The denial: the stamp is not valid, or names another user.
+pub fn is_of_creator(
+    stamped: Result<&Requester, &StampError>,
+    creator: &Requester,
+    again: &str,
+) -> Result<(), Denial> {
+    let stamped = stamped.map_err(|error| Denial::new(error.reason(), error.to_string()))?;
+    if stamped == creator {
+        return Ok(());
+    }
+    let message = format!(
+        "the stamp names {}, not {}; {again} again",
+        stamped.user, creator.user
+    );
+    Err(Denial::new(ANOTHER_REQUEST, message))
 }
 
 /// Verifies like [`verify`], and returns all authors of the object's content, beginning with the user who created it.

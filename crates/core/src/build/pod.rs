@@ -2,39 +2,36 @@
 //! kubelet ends it as well, by its deadline. It carries the sealed decision, being the first object of a
 //! grant that has an effect.
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicObject};
 use oz_api::{encode, labels};
 use serde_json::{Value, json};
 
-use super::owner;
 use crate::access::grant::Grant;
+use crate::confine::json::{fields, is_empty, items};
+use crate::confine::{Owner, deadline};
 use crate::controller::Child;
 use crate::mutate::Rendered;
 
-/// The number of seconds before the agreed instant at which the kubelet begins to end a pod automatically: it
-/// gives two seconds of grace at least, and was seen to be late.
-const BEFORE_THE_END: i64 = 3;
-/// The number of seconds by which a pod may start late without another write. The remaining slack covers it.
+/// The number of seconds by which a pod may start late without another write. The slack of its deadline covers it.
 const LATE: i64 = 2;
 
 /// Returns the pod for a grant; `sealed` is the decision as [`Grant::seal`] returned it.
 #[must_use]
 pub fn pod(grant: &Grant, rendered: &Rendered, sealed: String) -> Child {
+    let owner = Owner::from_request(&grant.request);
     let mut annotations = rendered.annotations.clone();
     annotations.insert(labels::GRANT.to_owned(), sealed);
-    let mut metadata = object_meta(grant);
-    metadata.labels = Some(rendered.labels.clone());
-    metadata.annotations = Some(annotations);
-    metadata.owner_references = Some(vec![owner(&grant.request)]);
-    mark(&mut metadata, grant);
+    let mut metadata = ObjectMeta {
+        labels: Some(rendered.labels.clone()),
+        annotations: Some(annotations),
+        ..owner.owned(grant.object_name())
+    };
+    owner.mark(&mut metadata);
     let mut spec = rendered.spec.clone();
-    let deadline = deadline(grant.granted_at, grant.window.until);
-    let own = spec.get("activeDeadlineSeconds").and_then(Value::as_i64);
-    let deadline = own.map_or(deadline, |own| own.min(deadline));
-    spec.insert("activeDeadlineSeconds".to_owned(), json!(deadline));
+    let seconds = deadline::ending_by(grant.granted_at, grant.window.until);
+    deadline::limit(&mut spec, seconds);
     child(metadata, Value::Object(spec))
 }
 
@@ -44,10 +41,9 @@ pub fn pod(grant: &Grant, rendered: &Rendered, sealed: String) -> Child {
 pub fn lowered_deadline(grant: &Grant, live: &Pod) -> Option<Child> {
     let started = live.status.as_ref()?.start_time.as_ref()?.0;
     let set = live.spec.as_ref()?.active_deadline_seconds?;
-    let wanted = deadline(started, grant.window.until);
+    let wanted = deadline::ending_by(started, grant.window.until);
     (set > wanted + LATE).then(|| {
-        let mut metadata = object_meta(grant);
-        mark(&mut metadata, grant);
+        let metadata = Owner::from_request(&grant.request).metadata(grant.object_name());
         child(metadata, json!({"activeDeadlineSeconds": wanted}))
     })
 }
@@ -58,8 +54,7 @@ pub fn lowered_deadline(grant: &Grant, live: &Pod) -> Option<Child> {
 #[must_use]
 pub fn changeable(spec: &Value) -> String {
     let containers = |list: &str| -> Vec<Value> {
-        let containers = spec[list].as_array().into_iter().flatten();
-        containers
+        items(&spec[list])
             .map(|one| json!([one["name"], one["image"], one["resources"]["limits"]]))
             .collect()
     };
@@ -73,17 +68,12 @@ pub fn changeable(spec: &Value) -> String {
 /// stores them as they were written.
 #[must_use]
 pub fn content(spec: &Value) -> String {
-    let containers = |list: &str| -> Vec<Value> {
-        let containers = spec[list].as_array().into_iter().flatten();
-        containers.map(container).collect()
-    };
+    let containers = |list: &str| -> Vec<Value> { items(&spec[list]).map(container).collect() };
     let all = ["initContainers", "containers", "ephemeralContainers"].map(containers);
-    let volumes = spec["volumes"].as_array().into_iter().flatten();
-    let volumes: Vec<Value> = volumes
+    let volumes: Vec<Value> = items(&spec["volumes"])
         .filter(|volume| !is_of_token(&volume["name"]))
         .map(|volume| {
-            let fields = volume.as_object().into_iter().flatten();
-            let fields: Vec<&String> = fields.map(|(name, _)| name).collect();
+            let fields: Vec<&String> = fields(volume).map(|(name, _)| name).collect();
             json!([volume["name"], fields])
         })
         .collect();
@@ -100,12 +90,10 @@ pub fn content(spec: &Value) -> String {
 }
 
 fn container(one: &Value) -> Value {
-    let env = one["env"].as_array().into_iter().flatten();
-    let env: Vec<Value> = env
+    let env: Vec<Value> = items(&one["env"])
         .map(|one| json!([one["name"], given(&one["value"])]))
         .collect();
-    let mounts = one["volumeMounts"].as_array().into_iter().flatten();
-    let mounts: Vec<Value> = mounts
+    let mounts: Vec<Value> = items(&one["volumeMounts"])
         .filter(|mount| !is_of_token(&mount["name"]))
         .map(|mount| json!([mount["name"], mount["mountPath"]]))
         .collect();
@@ -128,32 +116,7 @@ fn is_of_token(name: &Value) -> bool {
 
 /// Returns a value unless it is empty: the API server leaves out empty values.
 fn given(value: &Value) -> Option<&Value> {
-    let empty = match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(values) => values.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
-    };
-    (!empty).then_some(value)
-}
-
-fn deadline(from: Timestamp, until: Timestamp) -> i64 {
-    let remaining = until.duration_since(from).as_secs();
-    (remaining - BEFORE_THE_END).max(1)
-}
-
-fn object_meta(grant: &Grant) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(grant.object_name()),
-        namespace: Some(grant.request.namespace.clone()),
-        ..ObjectMeta::default()
-    }
-}
-
-fn mark(metadata: &mut ObjectMeta, grant: &Grant) {
-    let request = &grant.request;
-    labels::mark(metadata, &request.kind, &request.name, &request.uid);
+    (!is_empty(value) && *value != "").then_some(value)
 }
 
 /// Creates a child from JSON and not through the type, which would lose fields of a newer Kubernetes.

@@ -4,29 +4,18 @@
 //! collector must not delete it.
 //! See docs/adr/0004-the-role-goes-last.md.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::{Operation, labels, names};
 
 use crate::access::grant::Grant;
+use crate::confine::Owner;
 
 /// Returns the Role for a grant; `sealed` is the decision as [`Grant::seal`] returned it.
 #[must_use]
 pub fn role(grant: &Grant, sealed: String) -> Role {
-    let mut metadata = ObjectMeta {
-        name: Some(grant.role_name()),
-        namespace: Some(grant.request.namespace.clone()),
-        annotations: Some(BTreeMap::from([(labels::GRANT.to_owned(), sealed)])),
-        ..ObjectMeta::default()
-    };
-    labels::mark(
-        &mut metadata,
-        &grant.request.kind,
-        &grant.request.name,
-        &grant.request.uid,
-    );
+    let mut metadata = Owner::from_request(&grant.request).metadata(grant.role_name());
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(labels::GRANT.to_owned(), sealed);
     if names::is_grant_role(&grant.role_name()) {
         let labels = metadata.labels.get_or_insert_default();
         labels.insert(labels::GRANT_ROLE.to_owned(), "true".to_owned());

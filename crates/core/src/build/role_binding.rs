@@ -3,11 +3,10 @@
 //! Role does: the operator recognizes it as its own even without the Role.
 
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::labels;
 
-use super::owner;
 use crate::access::grant::Grant;
+use crate::confine::Owner;
 
 /// Returns the RoleBinding for a grant; `sealed` is the decision as [`Grant::seal`] returned it.
 #[must_use]
@@ -20,16 +19,8 @@ pub fn role_binding(grant: &Grant, sealed: String) -> RoleBinding {
 
 /// Returns the binding without the sealed decision: its subjects and its Role.
 pub(crate) fn bare(grant: &Grant) -> RoleBinding {
-    let request = &grant.request;
-    let mut metadata = ObjectMeta {
-        name: Some(grant.object_name()),
-        namespace: Some(request.namespace.clone()),
-        owner_references: Some(vec![owner(request)]),
-        ..ObjectMeta::default()
-    };
-    labels::mark(&mut metadata, &request.kind, &request.name, &request.uid);
     RoleBinding {
-        metadata,
+        metadata: Owner::from_request(&grant.request).owned(grant.object_name()),
         role_ref: RoleRef {
             api_group: "rbac.authorization.k8s.io".to_owned(),
             kind: "Role".to_owned(),

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::Value;
 
-use super::{is_empty, remove};
+use crate::confine::json::{items, prune, remove, texts};
 
 const KEEPING_AWAY: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const LABELS: &str = "metadata.labels";
@@ -15,7 +15,7 @@ const LABELS: &str = "metadata.labels";
 /// Removes the anti-affinity that excludes each node with a pod of the workload, since it would prevent a
 /// dedicated pod from ever starting where the workload has a pod on every node; returns the notes about it.
 pub(super) fn drop_anti_affinity(spec: &mut Value, labels: &Value) -> Vec<String> {
-    let labels = entries(labels);
+    let labels = texts(labels);
     let Some(affinity) = spec.get_mut("affinity") else {
         return Vec::new();
     };
@@ -31,15 +31,9 @@ pub(super) fn drop_anti_affinity(spec: &mut Value, labels: &Value) -> Vec<String
     if terms.len() == before {
         return Vec::new();
     }
-    if anti.get(KEEPING_AWAY).is_none_or(is_empty) {
-        remove(anti, KEEPING_AWAY);
-    }
-    if affinity.get("podAntiAffinity").is_none_or(is_empty) {
-        remove(affinity, "podAntiAffinity");
-    }
-    if spec.get("affinity").is_none_or(is_empty) {
-        remove(spec, "affinity");
-    }
+    prune(anti, KEEPING_AWAY);
+    prune(affinity, "podAntiAffinity");
+    prune(spec, "affinity");
     vec![
         "the anti-affinity to the workload's own pods is dropped: where they are on every node, it would \
          never start"
@@ -49,8 +43,7 @@ pub(super) fn drop_anti_affinity(spec: &mut Value, labels: &Value) -> Vec<String
 
 /// Removes the readiness gates of the workload's pods: no component sets them for this pod.
 pub(super) fn drop_readiness_gates(spec: &mut Value) -> Vec<String> {
-    let gates = spec["readinessGates"].as_array().into_iter().flatten();
-    let names = gates.filter_map(|gate| gate["conditionType"].as_str());
+    let names = items(&spec["readinessGates"]).filter_map(|gate| gate["conditionType"].as_str());
     let notes = names.map(|name| {
         format!(
             "readiness gate {name} is dropped: no component would set \
@@ -64,7 +57,7 @@ pub(super) fn drop_readiness_gates(spec: &mut Value) -> Vec<String> {
 
 /// Returns warnings about labels of the workload that the spec refers to and that the pod does not have.
 pub(super) fn warn(spec: &Value, workload: &Value, own: &Value) -> Vec<String> {
-    let (workload, own) = (entries(workload), entries(own));
+    let (workload, own) = (texts(workload), texts(own));
     let is_gone = |path: &str| {
         if path == LABELS {
             return workload.keys().any(|key| !own.contains_key(key));
@@ -75,19 +68,14 @@ pub(super) fn warn(spec: &Value, workload: &Value, own: &Value) -> Vec<String> {
         });
         key.is_some_and(|key| workload.contains_key(key) && !own.contains_key(key))
     };
-    let list =
-        |value: &Value| -> Vec<Value> { value.as_array().into_iter().flatten().cloned().collect() };
     let path = |item: &Value| item["fieldRef"]["fieldPath"].as_str().map(str::to_owned);
     let mut notes = Vec::new();
-    for volume in list(&spec["volumes"]) {
-        let projected = list(&volume["projected"]["sources"]);
-        let sources = projected.iter().map(|source| &source["downwardAPI"]);
-        let items = sources.chain([&volume["downwardAPI"]]);
-        let paths = items.flat_map(|source| list(&source["items"]));
-        if paths
-            .filter_map(|item| path(&item))
-            .any(|path| is_gone(&path))
-        {
+    for volume in items(&spec["volumes"]) {
+        let projected = items(&volume["projected"]["sources"]);
+        let sources = projected.map(|source| &source["downwardAPI"]);
+        let all = sources.chain([&volume["downwardAPI"]]);
+        let files = all.flat_map(|source| items(&source["items"]));
+        if files.filter_map(path).any(|path| is_gone(&path)) {
             let name = volume["name"].as_str().unwrap_or_default();
             notes.push(format!(
                 "volume {name} refers to labels that the workload's pods have, and this pod has not"
@@ -96,11 +84,9 @@ pub(super) fn warn(spec: &Value, workload: &Value, own: &Value) -> Vec<String> {
     }
     for container in ["initContainers", "containers"]
         .iter()
-        .flat_map(|of| list(&spec[*of]))
+        .flat_map(|list| items(&spec[*list]))
     {
-        let variables = list(&container["env"]);
-        let gone = variables
-            .iter()
+        let gone = items(&container["env"])
             .filter(|variable| path(&variable["valueFrom"]).is_some_and(|path| is_gone(&path)));
         notes.extend(gone.filter_map(|variable| {
             let name = variable["name"].as_str()?;
@@ -123,12 +109,6 @@ fn selects(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
         .ok()
         .and_then(|parsed| Selector::try_from(parsed).ok());
     selector.is_some_and(|selector| selector.matches(labels))
-}
-
-fn entries(labels: &Value) -> BTreeMap<String, String> {
-    let fields = labels.as_object().into_iter().flatten();
-    let texts = fields.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-    texts.collect()
 }
 
 #[cfg(test)]

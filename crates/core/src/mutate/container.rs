@@ -3,7 +3,8 @@
 use oz_api::PodTemplateSpecMutationConfig;
 use serde_json::{Value, json};
 
-use super::{DEFAULT_CONTAINER, MutateError, is_empty, is_sidecar, remove};
+use super::{DEFAULT_CONTAINER, MutateError};
+use crate::confine::json::{is_empty, is_sidecar, items, remove};
 
 /// The position of a container in a pod spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +97,7 @@ pub(super) fn mutate(container: &mut Value, mutation: &PodTemplateSpecMutationCo
         container["resources"] = resources;
     }
     if !mutation.env.is_empty() {
-        let known = container["env"].as_array().into_iter().flatten();
-        let mut env: Vec<Value> = known.cloned().collect();
+        let mut env: Vec<Value> = items(&container["env"]).cloned().collect();
         let added = mutation.env.iter();
         env.extend(added.map(|variable| serde_json::to_value(variable).unwrap_or_default()));
         container["env"] = json!(env);

@@ -3,7 +3,6 @@
 
 mod apart;
 mod cache;
-mod ceilings;
 mod container;
 mod patch;
 mod sharing;
@@ -11,21 +10,19 @@ mod sharing;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
-use oz_api::{PodTemplateSpecMutationConfig, encode};
+use oz_api::{PodTemplateSpecMutationConfig, encode, labels};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub use self::cache::RenderCache;
-pub use self::ceilings::CeilingError;
 pub use self::patch::PatchError;
 use crate::access::pod_state::GRACE_SECONDS;
+use crate::confine::json::{is_sidecar, items, items_mut, prune, remove, texts};
+use crate::confine::{CeilingError, ceilings};
 use crate::validate::{AccessPod, PodSource};
 
 /// The annotation that names the default container of `kubectl exec`.
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-
-/// The prefix of the labels and annotations by which oz identifies its own objects.
-const RESERVED_PREFIX: &str = "oz.wizardofoz.co/";
 
 /// The data that oz reads from a workload.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,10 +47,7 @@ impl Model {
         let template = spec.get("template");
         let template = template.or_else(|| spec.pointer("/jobTemplate/spec/template"));
         let template = template.filter(|value| value.is_object())?;
-        let claims = spec["volumeClaimTemplates"]
-            .as_array()
-            .into_iter()
-            .flatten();
+        let claims = items(&spec["volumeClaimTemplates"]);
         Some(Self {
             title,
             template: template.clone(),
@@ -68,10 +62,7 @@ impl Model {
     /// Returns the names of the claims that its pods mount, each once.
     #[must_use]
     pub fn mounted_claims(&self) -> BTreeSet<&str> {
-        let volumes = self.template["spec"]["volumes"].as_array();
-        volumes
-            .into_iter()
-            .flatten()
+        items(&self.template["spec"]["volumes"])
             .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
             .collect()
     }
@@ -108,13 +99,10 @@ impl Rendered {
 
     /// Returns the names of the containers, and then of the sidecars.
     pub fn containers(&self) -> impl Iterator<Item = &str> {
-        let list = |name: &str| self.spec.get(name).and_then(Value::as_array);
-        let sidecars = list("initContainers").into_iter().flatten();
-        let sidecars = sidecars.filter(|container| is_sidecar(container));
-        let containers = list("containers").into_iter().flatten();
-        containers
-            .chain(sidecars)
-            .filter_map(|container| container["name"].as_str())
+        let list = |name: &str| self.spec.get(name).into_iter().flat_map(items);
+        let sidecars = list("initContainers").filter(|container| is_sidecar(container));
+        let all = list("containers").chain(sidecars);
+        all.filter_map(|container| container["name"].as_str())
     }
 }
 
@@ -177,7 +165,7 @@ pub fn render(pod: &AccessPod, model: Option<&Model>) -> Result<Rendered, Mutate
 
     let spec = &mut template["spec"];
     notes.extend(sharing::drop_unshareable(spec, claims));
-    ceilings::enforce(spec, &pod.ceilings)?;
+    ceilings::enforce(spec, &pod.ceilings).map_err(MutateError::TooLarge)?;
     let access_modes = model.map(|model| &model.access_modes);
     notes.extend(sharing::warn(spec, access_modes));
     notes.extend(apart::warn(
@@ -211,11 +199,8 @@ fn source<'a>(
     if spec["restartPolicy"].is_null() {
         spec["restartPolicy"] = json!("Never");
     }
-    let metadata = if metadata.is_object() {
-        metadata
-    } else {
-        json!({})
-    };
+    let metadata = Some(metadata).filter(Value::is_object);
+    let metadata = metadata.unwrap_or_else(|| json!({}));
     Ok((json!({"metadata": metadata, "spec": spec}), claims))
 }
 
@@ -259,36 +244,7 @@ fn merge(parent: &mut Value, name: &str, entries: &BTreeMap<String, String>) {
     for (key, value) in entries {
         parent[name][key] = json!(value);
     }
-    if parent.get(name).is_none_or(is_empty) {
-        remove(parent, name);
-    }
-}
-
-/// Returns the items of a list in this field, if it has one. Indexing would create the field.
-fn items_mut<'a>(parent: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> {
-    let list = parent.get_mut(field).and_then(Value::as_array_mut);
-    list.into_iter().flatten()
-}
-
-/// Checks whether an init container runs for as long as the pod.
-/// See <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>.
-fn is_sidecar(container: &Value) -> bool {
-    container["restartPolicy"] == "Always"
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(fields) => fields.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    }
-}
-
-fn remove(parent: &mut Value, name: &str) {
-    if let Some(fields) = parent.as_object_mut() {
-        fields.remove(name);
-    }
+    prune(parent, name);
 }
 
 /// Checks whether every known field has the type that Kubernetes defines for it.
@@ -307,15 +263,12 @@ fn finish(
     chosen: container::ContainerPosition,
     notes: Vec<String>,
 ) -> Result<Rendered, MutateError> {
-    let entries = |value: &Value| -> BTreeMap<String, String> {
-        let fields = value.as_object().into_iter().flatten();
-        fields
-            .filter(|(key, _)| !key.starts_with(RESERVED_PREFIX))
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect()
+    let entries = |field: &str| {
+        let mut entries = texts(&template["metadata"][field]);
+        entries.retain(|key, _| !labels::is_of_child(key));
+        entries
     };
-    let labels = entries(&template["metadata"]["labels"]);
-    let mut annotations = entries(&template["metadata"]["annotations"]);
+    let (labels, mut annotations) = (entries("labels"), entries("annotations"));
     let Value::Object(spec) = template["spec"].take() else {
         return Err(MutateError::Empty);
     };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{items_mut, remove};
+use crate::confine::json::{items, items_mut, prune, remove};
 
 /// The probes and lifecycle hooks of a container, as JSON Pointers.
 const HANDLERS: [&str; 5] = [
@@ -29,8 +29,7 @@ pub(super) fn drop_unshareable(spec: &mut Value, claims: &[String]) -> Vec<Strin
         .iter()
         .filter(|claim| !known.contains(claim.as_str()) && is_mounted(spec, claim))
         .collect();
-    let own = spec["volumes"].as_array().into_iter().flatten();
-    let mut volumes: Vec<Value> = own.cloned().collect();
+    let mut volumes: Vec<Value> = items(&spec["volumes"]).cloned().collect();
     for claim in missing {
         volumes.push(json!({"name": claim, "emptyDir": {}}));
         notes.push(format!(
@@ -60,9 +59,7 @@ fn devices(spec: &mut Value, claims: &[String]) -> Vec<String> {
                 }
                 theirs.is_none()
             });
-            if devices.is_empty() {
-                remove(container, "volumeDevices");
-            }
+            prune(container, "volumeDevices");
         }
     }
     notes
@@ -101,8 +98,7 @@ fn host_ports(spec: &mut Value) -> Vec<String> {
 /// kubelet does. A name that no port has stays, as it is in the workload.
 /// See <https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/#use-a-named-port>.
 fn resolve_port_names(container: &mut Value) {
-    let ports = container["ports"].as_array().into_iter().flatten();
-    let numbers: BTreeMap<String, Value> = ports
+    let numbers: BTreeMap<String, Value> = items(&container["ports"])
         .filter_map(|port| {
             let name = port["name"].as_str()?;
             Some((name.to_owned(), port["containerPort"].clone()))
@@ -127,8 +123,7 @@ pub(super) fn warn(
     spec: &Value,
     access_modes: Option<&BTreeMap<String, Vec<String>>>,
 ) -> Vec<String> {
-    let volumes = spec["volumes"].as_array().into_iter().flatten();
-    volumes
+    items(&spec["volumes"])
         .filter_map(|volume| {
             let claim = &volume["persistentVolumeClaim"];
             let name = claim["claimName"].as_str()?;
@@ -171,14 +166,15 @@ fn consequence(modes: &[String]) -> Option<&'static str> {
 fn is_mounted(spec: &Value, volume: &str) -> bool {
     ["initContainers", "containers"]
         .iter()
-        .flat_map(|list| spec[*list].as_array().into_iter().flatten())
-        .flat_map(|container| container["volumeMounts"].as_array().into_iter().flatten())
+        .flat_map(|list| items(&spec[*list]))
+        .flat_map(|container| items(&container["volumeMounts"]))
         .any(|mount| mount["name"] == volume)
 }
 
 fn names(list: &Value) -> BTreeSet<&str> {
-    let items = list.as_array().into_iter().flatten();
-    items.filter_map(|item| item["name"].as_str()).collect()
+    items(list)
+        .filter_map(|item| item["name"].as_str())
+        .collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::validate::{Amount, Ceilings, Target};
+use crate::confine::Ceilings;
+use crate::validate::Target;
 
 pub(super) fn model(template: Value) -> Model {
     Model {
@@ -325,144 +326,7 @@ fn patch_work_is_limited_regardless_of_result() {
     assert!(!error.contains("1048576"), "{error}");
 }
 
-fn limited(containers: Value, ceilings: (&str, &str)) -> Result<Value, String> {
-    let amount = |text: &str| (!text.is_empty()).then(|| text.parse::<Amount>().unwrap());
-    let mut spec = containers;
-    let ceilings = Ceilings {
-        cpu: amount(ceilings.0),
-        memory: amount(ceilings.1),
-        storage: None,
-    };
-    match ceilings::enforce(&mut spec, &ceilings) {
-        Ok(()) => Ok(spec),
-        Err(MutateError::TooLarge(errors)) => Err(joined(&errors)),
-        Err(other) => panic!("{other}"),
-    }
-}
-
-#[test]
-fn containers_without_a_limit_share_what_the_others_leave() {
-    let spec = limited(
-        json!({"containers": [
-            {"name": "a", "resources": {"limits": {"cpu": "500m"}}},
-            {"name": "b", "resources": {"requests": {"cpu": "100m"}}},
-            {"name": "c", "resources": {"limits": {"cpu": "0"}}},
-        ]}),
-        ("1", ""),
-    )
-    .unwrap();
-    let cpu = |index: usize| &spec["containers"][index]["resources"]["limits"]["cpu"];
-    assert_eq!(
-        (cpu(0), cpu(1), cpu(2)),
-        (&json!("500m"), &json!("300m"), &json!("200m"))
-    );
-    assert_eq!(spec["containers"][2]["resources"].get("requests"), None);
-}
-
-#[test]
-fn a_pod_that_is_too_large_is_refused_with_the_numbers() {
-    let memory = |value: &str| json!({"limits": {"memory": value}});
-    for (spec, message) in [
-        (
-            json!({"containers": [
-                {"name": "a", "resources": memory("700Mi")},
-                {"name": "b", "resources": memory("700Mi")},
-            ]}),
-            "all containers together can take 1400Mi memory, maxMemory is 1Gi",
-        ),
-        (
-            json!({
-                "containers": [{"name": "a", "resources": memory("600Mi")}],
-                "initContainers": [
-                    {"name": "side", "restartPolicy": "Always", "resources": memory("600Mi")},
-                ],
-            }),
-            "all containers together can take 1200Mi memory, maxMemory is 1Gi",
-        ),
-        (
-            json!({
-                "containers": [{"name": "a", "resources": memory("100Mi")}],
-                "initContainers": [
-                    {"name": "side", "restartPolicy": "Always", "resources": memory("600Mi")},
-                    {"name": "init", "resources": memory("600Mi")},
-                ],
-            }),
-            "init container init together with the sidecars can take 1200Mi memory, maxMemory is 1Gi",
-        ),
-        (
-            json!({
-                "overhead": {"memory": "200Mi"},
-                "containers": [{"name": "a", "resources": memory("900Mi")}],
-            }),
-            "all containers together can take 1100Mi memory, maxMemory is 1Gi",
-        ),
-        (
-            json!({"resources": memory("2Gi"), "containers": [{"name": "a"}]}),
-            "the pod can take 2Gi memory, maxMemory is 1Gi",
-        ),
-        (
-            json!({"containers": [{"name": "a", "resources": memory("1Gi")}, {"name": "b"}]}),
-            "nothing of maxMemory 1Gi is left for container b",
-        ),
-    ] {
-        assert_eq!(limited(spec, ("", "1Gi")).unwrap_err(), message);
-    }
-}
-
-#[test]
-fn an_init_container_may_be_as_large_as_the_rest_together() {
-    let spec = json!({
-        "containers": [{"name": "a", "resources": {"limits": {"memory": "1Gi"}}}],
-        "initContainers": [
-            {"name": "one", "resources": {"limits": {"memory": "1Gi"}}},
-            {"name": "two"},
-        ],
-    });
-    let spec = limited(spec, ("", "1Gi")).unwrap();
-    assert_eq!(
-        spec["initContainers"][1]["resources"]["limits"]["memory"],
-        "1Gi"
-    );
-}
-
 proptest! {
-    /// Checks for any requests of a pod that its limits stay below the ceiling, that every container has a
-    /// limit, and that every container keeps its requests.
-    #[test]
-    fn limited_pod_has_limits_below_ceiling_and_keeps_requests(
-        asked in proptest::collection::vec((proptest::option::of(0_i64..2000), proptest::option::of(0_i64..1000), 0_u8..3), 1..6),
-        ceiling in 1_i64..4000,
-    ) {
-        let container = |index: usize, limit: &Option<i64>, request: &Option<i64>, kind: u8| {
-            let mut one = json!({"name": format!("c{index}"), "resources": {}});
-            if let Some(limit) = limit { one["resources"]["limits"] = json!({"cpu": format!("{limit}m")}); }
-            if let Some(request) = request { one["resources"]["requests"] = json!({"cpu": format!("{request}m")}); }
-            if kind == 2 { one["restartPolicy"] = json!("Always"); }
-            one
-        };
-        let all = asked.iter().enumerate().map(|(index, (limit, request, kind))| (kind, container(index, limit, request, *kind)));
-        let (main, init): (Vec<_>, Vec<_>) = all.partition(|(kind, _)| **kind == 0);
-        let values = |list: Vec<(&u8, Value)>| list.into_iter().map(|(_, one)| one).collect::<Vec<_>>();
-        let spec = json!({"containers": values(main), "initContainers": values(init)});
-        if let Ok(spec) = limited(spec, (&format!("{ceiling}m"), "")) {
-            let milli = |one: &Value| {
-                let text = one["resources"]["limits"]["cpu"].as_str().unwrap();
-                text.parse::<Amount>().unwrap().as_nanos() / 1_000_000
-            };
-            let all = spec["containers"].as_array().unwrap().iter();
-            let init = spec["initContainers"].as_array().unwrap();
-            prop_assert!(all.clone().chain(init).all(|one| milli(one) > 0));
-            let sidecars = || init.iter().filter(|one| one["restartPolicy"] == "Always");
-            let together: i128 = all.chain(sidecars()).map(milli).sum();
-            prop_assert!(together <= i128::from(ceiling));
-            let mut beside = 0;
-            for one in init {
-                if one["restartPolicy"] == "Always" { beside += milli(one); }
-                else { prop_assert!(beside + milli(one) <= i128::from(ceiling)); }
-            }
-        }
-    }
-
     #[test]
     fn no_patch_brings_it_down(
         paths in proptest::collection::vec("(/(spec|metadata|containers|-?[0-9]|-|name|labels)){1,4}", 1..5),

@@ -1,19 +1,21 @@
 //! The assessment of a transient binding. All other code follows its result.
 
 use jiff::Timestamp;
-use oz_api::{EndReason, Phase, conditions, labels};
+use oz_api::{ApprovalStatus, EndReason, Phase, conditions, labels};
 
-use super::facts::{Assessment, Facts, Need, Otherwise, Question, State};
+use super::facts::{Assessment, Facts, Opens, Question, State};
 use super::grant::Grant;
 use super::kind::{Kind, StoredBinding, Transient};
-use super::proposal::BindingProposal;
+use super::proposal::{BindingProposal, Stop};
 use crate::access::approval;
+use crate::access::fact::Fact;
 use crate::access::lock::Access;
-use crate::access::rules::{self, Passed};
+use crate::access::rules::{self, Held, HeldFacts, Passed};
 use crate::controller::Live;
 use crate::lifecycle::drift::{self, Drift};
+use crate::lifecycle::machine::{self, Lifecycle, Lost, Sealed};
 use crate::lifecycle::revoke::still_gives_access;
-use crate::lifecycle::{self, End, Stop, seal};
+use crate::lifecycle::{End, seal};
 
 /// Returns the objects of `live` that belong to this object: those with a decision of oz for it, those with its owner
 /// reference, which Kubernetes deletes with it anyway, and the object with the UID in its status. Labels are no proof,
@@ -35,6 +37,156 @@ pub(super) fn ours(
     live.iter().filter(belongs).cloned().collect()
 }
 
+/// The next question of an assessment, and the instant after which its answer has no effect.
+pub(super) type Need = machine::Need<Question>;
+
+/// A binding in one pass.
+struct Pass<'a, K: Kind> {
+    transient: &'a Transient<K>,
+    now: Timestamp,
+    binding: &'a StoredBinding<'a>,
+    known: &'a Facts,
+    live: &'a [Live],
+    /// The sealed grant, and the live object that carries it.
+    decided: Option<(Grant, &'a Live)>,
+    /// The approvals that the binding requires without a grant.
+    approval: ApprovalState,
+}
+
+/// The approvals of a binding without a grant.
+#[derive(Default)]
+struct ApprovalState {
+    /// The condition of the approvals.
+    approved: Option<Fact>,
+    /// The required approvals, as the status shows them.
+    status: Option<ApprovalStatus>,
+    /// The instant at which a lock on an approver ends and the approval counts again, if there is such a lock.
+    unlocked_at: Option<Timestamp>,
+    /// The instant at which the object stops waiting for approvals, if it waits for them.
+    until: Option<Timestamp>,
+}
+
+impl<'a, K: Kind> Pass<'a, K> {
+    fn new(
+        transient: &'a Transient<K>,
+        now: Timestamp,
+        binding: &'a StoredBinding<'a>,
+        known: &'a Facts,
+        live: &'a [Live],
+    ) -> Self {
+        let decided = live.iter().find_map(|live| {
+            let grant = Grant::open(&transient.keys, live, &binding.api_version, binding.uid())?;
+            Some((grant, live))
+        });
+        Self {
+            transient,
+            now,
+            binding,
+            known,
+            live,
+            decided,
+            approval: ApprovalState::default(),
+        }
+    }
+}
+
+impl Held for Grant {
+    fn access(&self) -> Access<'_> {
+        Access::bound(&self.requester, &self.subjects, self.namespace())
+    }
+}
+
+impl<K: Kind> Lifecycle for Pass<'_, K> {
+    type Grant = Grant;
+    type Offer = Grant;
+    type Special = Opens;
+    type Question = Question;
+
+    const HAS_FINALIZER: bool = true;
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn is_over(&self) -> bool {
+        self.binding.is_over()
+    }
+
+    fn is_deleted(&self) -> bool {
+        self.binding.metadata.deletion_timestamp.is_some()
+    }
+
+    fn begun(&self) -> Option<End> {
+        self.binding.status?.ending.clone().map(End::from)
+    }
+
+    fn sealed(&self) -> Sealed<Grant> {
+        let status = self.binding.status;
+        let grant = self.decided.as_ref().map(|(grant, _)| grant.clone());
+        let is_active = status.is_some_and(|status| status.phase == Phase::Active);
+        let lost = (grant.is_none() && is_active).then(|| {
+            let mut found = self.live.iter().map(|live| &live.object.metadata);
+            Lost {
+                drift: Drift::BindingOrDecision(self.binding.name().to_owned()),
+                is_retired: found.any(|metadata| seal::is_retired_on(metadata, labels::GRANT)),
+            }
+        });
+        let until = match &grant {
+            Some(grant) => Some(grant.until),
+            None => status.and_then(|status| status.expires_at),
+        };
+        Sealed {
+            grant: grant.map(Box::new),
+            until,
+            lost,
+        }
+    }
+
+    fn drift(&self, grant: &Grant) -> Option<Drift> {
+        if grant.spec_digest != self.binding.spec_digest {
+            return Some(Drift::Spec);
+        }
+        let (_, live) = self.decided.as_ref()?;
+        grant.drift(live)
+    }
+
+    fn early_ends(&self, grant: &Grant) -> Vec<End> {
+        let facts = HeldFacts {
+            now: self.now,
+            locks: &self.known.locks,
+            template: None,
+            tickets: None,
+        };
+        rules::while_granted::<BindingProposal<'_>>(grant, &facts)
+    }
+
+    fn propose(&mut self) -> Result<Grant, Stop> {
+        let proposal = BindingProposal::new(self.transient, self.now, self.binding, self.known);
+        let mut passed = Passed::default();
+        let decided = rules::before_grant(&proposal, &mut passed);
+        let approvals = proposal.approvals.as_ref();
+        let mut facts = passed.facts.into_iter();
+        let waits = matches!(&decided, Err(Stop::Wait(why)) if why.reason == approval::WAITING);
+        self.approval = ApprovalState {
+            approved: facts.find(|fact| fact.type_ == conditions::APPROVED),
+            status: approvals.map(|approvals| approvals.status.clone()),
+            unlocked_at: approvals.and_then(|approvals| approvals.unlocked_at),
+            until: approvals
+                .filter(|_| waits)
+                .map(|approvals| approvals.status.until),
+        };
+        decided?;
+        let grant = proposal.offer(passed.approvals)?;
+        let read = self.known.confirmed.as_ref();
+        approval::confirmed(approvals, read, Question::Approvals).map(|()| grant)
+    }
+
+    fn waits_until(&self) -> Timestamp {
+        let terms = self.binding.terms.as_ref();
+        terms.map_or(self.now, |terms| terms.gives_up(self.binding.created()))
+    }
+}
+
 impl<K: Kind> Transient<K> {
     /// Assesses an object.
     pub(super) fn assess(
@@ -44,127 +196,28 @@ impl<K: Kind> Transient<K> {
         known: &Facts,
         live: &[Live],
     ) -> Result<Assessment, Need> {
-        let terms = binding.terms.as_ref();
-        let waits_until = terms.map_or(now, |terms| terms.gives_up(binding.created()));
-        let mut assessment = Assessment {
-            state: State::Over,
-            approved: None,
-            approval: None,
-            waits_until,
-            unlocked_at: None,
-        };
-        if let Some(state) = self.after_activation(now, binding, known, live) {
-            let granted = match &state {
-                State::Granted(grant) => grant.approvals.as_slice(),
-                _ => &[],
-            };
-            assessment.approved = (!granted.is_empty()).then(|| approval::fact(granted));
-            return Ok(Assessment {
-                state,
-                ..assessment
-            });
-        }
-        let decided = self.undecided(now, binding, known, &mut assessment);
-        assessment.state = match decided {
-            Ok(grant) => State::Grantable(Box::new(grant)),
-            Err(Otherwise::State(state)) => state,
-            Err(Otherwise::Need(question)) => {
-                return Err(Need {
-                    question,
-                    until: assessment.waits_until,
-                });
+        let mut pass = Pass::new(self, now, binding, known, live);
+        let state = machine::assess(&mut pass)?;
+        let waits_until = pass.waits_until();
+        let ApprovalState {
+            approved,
+            status,
+            unlocked_at,
+            until,
+        } = pass.approval;
+        let granted = match &state {
+            State::Granted(grant) if !grant.approvals.is_empty() => {
+                Some(approval::fact(&grant.approvals))
             }
+            _ => None,
         };
-        Ok(assessment)
-    }
-
-    /// Returns the state of an object with a binding or an end; `None` for other objects.
-    fn after_activation(
-        &self,
-        now: Timestamp,
-        binding: &StoredBinding<'_>,
-        known: &Facts,
-        live: &[Live],
-    ) -> Option<State> {
-        let decided = live.iter().find_map(|live| {
-            let grant = Grant::open(&self.keys, live, &binding.api_version, binding.uid())?;
-            Some((grant, live))
-        });
-        let status = binding.status;
-        let phase = status.map_or(Phase::Pending, |status| status.phase);
-        if phase.is_terminal() {
-            return Some(State::Over);
-        }
-        let grant = decided.as_ref().map(|(grant, _)| Box::new(grant.clone()));
-        let deleted = binding.metadata.deletion_timestamp.is_some();
-        let until = match &grant {
-            Some(grant) => Some(grant.until),
-            None => status.and_then(|status| status.expires_at),
-        };
-        // What a lock began to end it ends, whatever became of the lock.
-        let begun = status.and_then(|status| status.ending.clone());
-        let locked = begun.filter(|ending| ending.reason == EndReason::Locked);
-        // One that is deleted ends as such, over or not.
-        let begun = deleted.then_some(End::DELETED).or(locked.map(End::from));
-        if let Some(end) = lifecycle::due(now, begun, until, false) {
-            return Some(State::Ending(end, grant));
-        }
-        let lock = grant.as_ref().and_then(|grant| {
-            let subjects = &grant.subjects;
-            let access = Access::bound(&grant.requester, subjects, binding.namespace());
-            known.locks.against(&access, now)
-        });
-        if let Some(lock) = lock {
-            return Some(State::Ending(lock.end(), grant));
-        }
-        let is_retired = || {
-            let mut found = live.iter().map(|live| &live.object.metadata);
-            found.any(|metadata| seal::is_retired_on(metadata, labels::GRANT))
-        };
-        if grant.is_none() && phase == Phase::Active && is_retired() {
-            return Some(State::Ending(End::seal_retired(), None));
-        }
-        let drift = match &decided {
-            Some((grant, _)) if grant.spec_digest != binding.spec_digest => Some(Drift::Spec),
-            Some((grant, live)) => grant.drift(live),
-            None if phase == Phase::Active => {
-                Some(Drift::BindingOrDecision(binding.name().to_owned()))
-            }
-            None => None,
-        };
-        match (drift, grant) {
-            (Some(drift), grant) => Some(State::Ending(End::drift(drift), grant)),
-            (None, grant) => grant.map(State::Granted),
-        }
-    }
-
-    /// Assesses an object without a binding.
-    fn undecided(
-        &self,
-        now: Timestamp,
-        binding: &StoredBinding<'_>,
-        known: &Facts,
-        assessment: &mut Assessment,
-    ) -> Result<Grant, Otherwise> {
-        let proposal = BindingProposal::new(self, now, binding, known);
-        if let Some(approvals) = &proposal.approvals {
-            assessment.approval = Some(approvals.status.clone());
-            assessment.unlocked_at = approvals.unlocked_at;
-        }
-        let mut passed = Passed::default();
-        let decided = rules::before_grant(&proposal, &mut passed);
-        let mut facts = passed.facts.into_iter();
-        assessment.approved = facts.find(|fact| fact.type_ == conditions::APPROVED);
-        if let (Err(Stop::Wait(failure)), Some(approvals)) = (&decided, &proposal.approvals)
-            && failure.reason == approval::WAITING
-        {
-            assessment.waits_until = assessment.waits_until.min(approvals.status.until);
-        }
-        decided?;
-        let grant = proposal.offer(passed.approvals)?;
-        let read = known.confirmed.as_ref();
-        approval::confirmed(proposal.approvals.as_ref(), read, Question::Approvals)?;
-        Ok(grant)
+        Ok(Assessment {
+            state,
+            approved: granted.or(approved),
+            approval: status,
+            waits_until: until.map_or(waits_until, |until| waits_until.min(until)),
+            unlocked_at,
+        })
     }
 
     /// Checks whether an object still gives access.

@@ -96,15 +96,6 @@ impl Assessment {
     }
 }
 
-/// The next question of an assessment, and the instant after which its answer has no effect.
-pub(super) struct Need {
-    pub(super) question: Question,
-    pub(super) until: Timestamp,
-}
-
 /// The state of an object before its window, and the instant at which the window opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opens(pub Timestamp);
-
-/// The result of an assessment without a binding.
-pub(super) type Otherwise = lifecycle::Otherwise<State, Question>;

@@ -205,16 +205,30 @@ impl StoredBinding<'_> {
 /// Returns the rules that an object violates if it is created `now`: invalid fields, and, for kinds that are not
 /// lenient, a window that cannot open.
 pub(crate) fn violations<K: Kind>(object: &K, now: Timestamp) -> Vec<Violation> {
-    match object.terms() {
-        Err(violations) => violations,
+    invalid_terms::<K>(&object.terms(), now, now)
+}
+
+/// Returns the same for an object with these terms, created at `created`.
+pub(super) fn invalid_terms<K: Kind>(
+    terms: &Result<Terms, Vec<Violation>>,
+    now: Timestamp,
+    created: Timestamp,
+) -> Vec<Violation> {
+    match terms {
+        Err(violations) => violations.clone(),
         Ok(_) if K::LENIENT => Vec::new(),
-        Ok(terms) => {
-            let field = format!("{}validUntil", K::PREFIX);
-            let futile = terms.futile(now, now);
-            let futile = futile.map(|message| Violation::new(field, message));
-            futile.into_iter().collect()
-        }
+        Ok(terms) => futile::<K>(terms, now, created).into_iter().collect(),
     }
+}
+
+/// Returns the violation of an object with a window that cannot open.
+pub(super) fn futile<K: Kind>(
+    terms: &Terms,
+    now: Timestamp,
+    created: Timestamp,
+) -> Option<Violation> {
+    let message = terms.futile(now, created)?;
+    Some(Violation::new(format!("{}validUntil", K::PREFIX), message))
 }
 
 /// The controller of a kind of transient binding.

@@ -5,6 +5,7 @@
 //! [`Controller`](crate::controller::Controller) of all four.
 
 mod assess;
+pub mod creation;
 mod danger;
 mod events;
 mod facts;

@@ -34,6 +34,24 @@ pub struct Policy {
     pub own_namespace: String,
 }
 
+/// Creates the denial of a binding whose requester may not bind the role themselves.
+pub(super) fn may_not_bind(user: &str, role: &RoleReference) -> Failure {
+    let message = format!(
+        "{user} may not bind {} {} themselves (verb bind on the role), and so not through oz \
+         either",
+        role.kind, role.name
+    );
+    Failure::invalid("MayNotBind", message)
+}
+
+/// Returns the message about a binding to a role that does not exist.
+pub(super) fn role_missing(role: &RoleReference) -> String {
+    format!(
+        "{} {} does not exist; the binding is created when it exists",
+        role.kind, role.name
+    )
+}
+
 impl Policy {
     /// Returns the maximum length of a window in this namespace; `None` for a cluster-wide binding.
     #[must_use]

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use oz_api::{Phase, Requester};
 
-use super::facts::{Facts, Opens, Otherwise, Question, State, Want};
+use super::facts::{Facts, Opens, Question, Want};
 use super::grant::Grant;
 use super::judged::limit;
 use super::kind::{Kind, StoredBinding, Transient};
-use super::policy::Policy;
+use super::policy::{Policy, may_not_bind, role_missing};
 use super::roles::Listed;
 use super::terms::{Position, Terms};
 use crate::access::approval::Approvals;
@@ -75,13 +75,13 @@ impl<'a> BindingProposal<'a> {
 impl BindingProposal<'_> {
     /// Returns the grant of a binding for which all rules hold. It checks the role again when the window opens, as the role
     /// and the rights of the requester may have changed since admission.
-    pub(super) fn offer(&self, approvals: Vec<Approved>) -> Result<Grant, Otherwise> {
+    pub(super) fn offer(&self, approvals: Vec<Approved>) -> Result<Grant, Stop> {
         let stamp = self.stamp.as_ref();
-        let stamp = stamp.map_err(|error| State::Waiting(error.failure()))?;
+        let stamp = stamp.map_err(|error| Stop::Wait(error.failure()))?;
         let terms = self.terms()?;
         let binding = self.binding;
         let Position::Inside(until) = self.position()? else {
-            return Err(State::Ending(End::NEVER_ACTIVE, None).into());
+            return Err(Stop::End(End::NEVER_ACTIVE));
         };
         let namespace = binding.namespace();
         let permitted = self.policy.permits(terms, namespace, binding.created());
@@ -114,32 +114,25 @@ impl BindingProposal<'_> {
         terms: &Terms,
         listed: Listed,
         requester: &Requester,
-    ) -> Result<Option<String>, Otherwise> {
+    ) -> Result<Option<String>, Stop> {
         let namespace = self.binding.namespace();
         let Some(found) = &self.known.lookup else {
-            return Err(Otherwise::Need(Question::Lookup(Box::new(Want {
+            return Err(Stop::Need(Question::Lookup(Box::new(Want {
                 requester: requester.clone(),
                 role: terms.role.clone(),
                 namespace: namespace.map(ToOwned::to_owned),
                 name: self.binding.name().to_owned(),
             }))));
         };
-        let (kind, name) = (terms.role.kind, &terms.role.name);
-        let waiting = |failure: &Failure| State::Waiting(failure.clone());
+        let waiting = |failure: &Failure| Stop::Wait(failure.clone());
         let Some(rules) = found.role.as_ref().map_err(waiting)? else {
-            let message =
-                format!("{kind} {name} does not exist; the binding is created when it exists");
-            return Err(State::Waiting(Failure::transient("RoleMissing", message)).into());
+            let message = role_missing(&terms.role);
+            return Err(Stop::Wait(Failure::transient("RoleMissing", message)));
         };
         let danger = Policy::permits_content(&terms.role, listed, rules, namespace);
         let danger = danger.map_err(denied)?;
         if !*found.may_bind.as_ref().map_err(waiting)? {
-            let message = format!(
-                "{} may not bind {kind} {name} themselves (verb bind on the role), and so not \
-                 through oz either",
-                requester.user
-            );
-            return Err(denied(Failure::invalid("MayNotBind", message)).into());
+            return Err(denied(may_not_bind(&requester.user, &terms.role)));
         }
         if *found.taken.as_ref().map_err(waiting)? {
             let name = self.binding.name();
@@ -147,7 +140,7 @@ impl BindingProposal<'_> {
                 "a binding named {name} exists already and was not created for this object; oz \
                  does not change it. Delete it, or choose another name for this object"
             ));
-            return Err(State::Waiting(failure).into());
+            return Err(Stop::Wait(failure));
         }
         Ok(danger)
     }

@@ -51,7 +51,7 @@ pub(super) fn check(config: &AccessConfig, found: &mut Found) -> Option<Parsed> 
         approval::check(approval, found);
     }
     if let Some(emergency) = &config.emergency {
-        emergency::check(emergency, found);
+        emergency::check("spec.accessConfig.emergency", emergency, found);
     }
     let ((default, max), command) = durations.zip(command)?;
     Some(Parsed {

@@ -7,14 +7,13 @@ use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use oz_api::{
     Network, PatchOp, PatchSpecOperation, PodAccessTemplateSpec, PodTemplateSpecMutationConfig,
+    labels,
 };
 use serde_json::Value;
 
 use super::template::{self, Target};
 use super::{Amount, Found, name};
-
-/// The prefix of the labels and annotations by which oz identifies its own objects.
-const RESERVED_PREFIX: &str = "oz.wizardofoz.co/";
+use crate::confine::Ceilings;
 
 /// The maximum size of the value of one operation of a patch, in bytes of JSON.
 pub const MAX_PATCH_VALUE: usize = 16 * 1024;
@@ -42,17 +41,6 @@ pub enum PodSource {
     Workload(Target),
     /// A pod spec in the template.
     Spec(Box<PodSpec>),
-}
-
-/// The maximum resources of the pod, all its containers together; `None` is no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ceilings {
-    /// CPU, in cores.
-    pub cpu: Option<Amount>,
-    /// Memory, in bytes.
-    pub memory: Option<Amount>,
-    /// Ephemeral storage, in bytes.
-    pub storage: Option<Amount>,
 }
 
 pub(super) fn check(spec: &PodAccessTemplateSpec, found: &mut Found) -> Option<AccessPod> {
@@ -187,7 +175,7 @@ fn keyed(
     for (key, value) in entries {
         let field = format!("{field}[{key}]");
         found.check(&field, key, name::qualified_name(key));
-        if key.starts_with(RESERVED_PREFIX) {
+        if labels::is_of_child(key) {
             found.check(&field, key, Err::<(), _>("is reserved for oz"));
         }
         if values_are_labels {

@@ -12,13 +12,19 @@ const MAX_WITHIN: GoDuration = GoDuration::from_secs(30 * 24 * 60 * 60);
 /// The maximum number of unreviewed emergencies that a template can allow.
 const MAX_OPEN: i32 = 16;
 
-const FIELD: &str = "spec.accessConfig.emergency";
+/// Returns the violations of the emergency settings in the field at `place`.
+#[must_use]
+pub fn emergency_config(place: &str, config: &EmergencyConfig) -> Vec<Violation> {
+    let mut found = Found::default();
+    check(place, config, &mut found);
+    found.0
+}
 
-/// Adds the violations of the emergency settings of a template.
-pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
+/// Adds the violations of the emergency settings in the field at `place`.
+pub(super) fn check(place: &str, config: &EmergencyConfig, found: &mut Found) {
     let review = &config.review;
-    check_subjects(FIELD, &config.groups, &config.users, found);
-    let field = format!("{FIELD}.review");
+    check_subjects(place, &config.groups, &config.users, found);
+    let field = format!("{place}.review");
     check_subjects(&field, &review.groups, &review.users, found);
     let reviewers = Reviewers::from(review);
     if reviewers_text(&reviewers).len() > MAX_REVIEWERS {
@@ -38,7 +44,7 @@ pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
         found.add(&format!("{field}.users"), message);
     }
     duration(
-        &format!("{FIELD}.maxDuration"),
+        &format!("{place}.maxDuration"),
         &config.max_duration,
         None,
         found,
@@ -53,7 +59,7 @@ pub(super) fn check(config: &EmergencyConfig, found: &mut Found) {
         let message = format!("must be from 1 to {MAX_OPEN}");
         let given = config.open_reviews.to_string();
         found.check(
-            &format!("{FIELD}.openReviews"),
+            &format!("{place}.openReviews"),
             given,
             Err::<(), _>(message),
         );
@@ -190,7 +196,7 @@ mod tests {
             let mut config = config();
             change(&mut config);
             let mut found = Found::default();
-            check(&config, &mut found);
+            check("spec.accessConfig.emergency", &config, &mut found);
             let fields: Vec<&str> = found.0.iter().map(|one| one.field.as_str()).collect();
             assert_eq!(fields, field.into_iter().collect::<Vec<_>>(), "{number}");
         }

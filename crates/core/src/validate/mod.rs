@@ -21,10 +21,10 @@ use std::fmt::{self, Display};
 
 use oz_api::duration::GoDuration;
 
-pub use access_pod::{AccessPod, Ceilings, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
+pub use access_pod::{AccessPod, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
 pub use approval::{approval, unconditional_approval};
 pub use attestation::rationale;
-pub use emergency::review;
+pub use emergency::{emergency_config, review};
 pub use lock::{MAX_LOCK, When as LockWhen, lock};
 pub use metadata::{MetadataBounds, REQUEST_METADATA, TEMPLATE_METADATA, metadata};
 use oz_api::form as name;
@@ -36,8 +36,8 @@ pub use request::{MAX_GENERATE_NAME, MAX_REQUEST_NAME, ValidatedRequest, request
 pub use template::{
     MAX_TEMPLATE_SPEC, Target, ValidatedTemplate, exec_access_template, pod_access_template,
 };
-pub use text::{MAX_REASON, readable};
-pub use ticket::{matching, ticket};
+pub use text::{MAX_REASON, emergency_reason, readable};
+pub use ticket::{matching, ticket, ticket_config};
 
 /// A violation in an object, which must be corrected.
 #[derive(Clone, Debug, PartialEq, Eq)]

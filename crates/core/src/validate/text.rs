@@ -43,6 +43,14 @@ pub(super) fn plain(field: &str, text: &str, found: &mut Found) {
     undisguised(field, text, found);
 }
 
+/// Returns the violations of the reason for an emergency, on which its reviewers base their finding.
+#[must_use]
+pub fn emergency_reason(field: &str, text: &str) -> Vec<Violation> {
+    let mut found = Found::default();
+    plain(field, text, &mut found);
+    found.0
+}
+
 /// Adds the violations of a text of which no part may look like something else.
 pub(super) fn undisguised(field: &str, text: &str, found: &mut Found) {
     found.0.extend(readable(field, text));

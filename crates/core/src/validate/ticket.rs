@@ -3,7 +3,7 @@
 use oz_api::{MAX_TICKET, TicketConfig};
 use regex::{Regex, RegexBuilder};
 
-use super::{Found, name};
+use super::{Found, Violation, name};
 
 /// The maximum length of a pattern, in bytes.
 const MAX_PATTERN: usize = 256;
@@ -33,6 +33,14 @@ pub enum PatternError {
     /// The text is not a regular expression, or costs too much; the reason in one line.
     #[error("must be a regular expression: {0}")]
     Expression(String),
+}
+
+/// Returns the violations of the requirement for change tickets in the field at `place`.
+#[must_use]
+pub fn ticket_config(place: &str, config: &TicketConfig) -> Vec<Violation> {
+    let mut found = Found::default();
+    check(place, config, &mut found);
+    found.0
 }
 
 /// Adds the violations of the requirements for change tickets in this field.

@@ -6,6 +6,8 @@
 
 mod tests;
 
+use std::convert::Infallible;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{CustomResource, Resource as _, ResourceExt as _};
@@ -14,8 +16,10 @@ use oz_api::duration::{DurationError, GoDuration};
 use oz_api::{Ending, Phase, defined, labels};
 use oz_core::controller::*;
 use oz_core::kinds::{Family, Kind, Role, Rules};
+use oz_core::lifecycle::drift::Drift;
+use oz_core::lifecycle::machine::{self, Lifecycle, Lost, Need, Sealed};
 use oz_core::lifecycle::window::Window;
-use oz_core::lifecycle::{self, End};
+use oz_core::lifecycle::{End, State as StateOf, Stop};
 use oz_core::validate::Violation;
 use oz_trail::{Action, Decision as RecordDecision, Record};
 use schemars::JsonSchema;
@@ -74,30 +78,63 @@ impl Freeze {
 // The decision: in `core/src/access`. It asks nothing; `crates/operator` answers the questions of a
 // kind.
 struct Freezes;
-type State = lifecycle::State<Window>;
+type State = StateOf<Window>;
 type Decided = Verdict<(), Decision<State>>;
 
-fn assess(now: Timestamp, freeze: &Freeze, live: &[Live]) -> State {
-    let status = freeze.status.clone().unwrap_or_default();
-    if status.phase.is_terminal() {
-        return State::Over;
+/// A freeze in one pass. The machine calls these methods in the order of every kind, time first.
+struct Pass<'a>(Timestamp, &'a Freeze, &'a [Live]);
+
+impl Pass<'_> {
+    fn status(&self) -> FreezeStatus {
+        self.1.status.clone().unwrap_or_default()
     }
-    let invalid = |wrong: Violation| Failure::invalid("Invalid", wrong.to_string());
-    let window = match freeze.window().map_err(invalid) {
-        Ok(window) => Box::new(window),
-        Err(failure) => return State::Refused(Phase::Failed, failure),
-    };
-    // Time comes first, and an end that has begun does not change.
-    let begun = status.ending.map(End::from);
-    let deleted = freeze.meta().deletion_timestamp.is_some();
-    if let Some(end) = lifecycle::due(now, begun, Some(window.until), deleted) {
-        return State::Ending(end, Some(window));
+}
+
+impl Lifecycle for Pass<'_> {
+    type Grant = Window;
+    type Offer = Window;
+    type Special = Infallible;
+    type Question = ();
+
+    fn now(&self) -> Timestamp {
+        self.0
     }
-    let as_made = |live: &Live| live.object.data == freeze.child().object.data;
-    match live.first().map(as_made) {
-        Some(true) => State::Granted(window),
-        None if status.phase == Phase::Pending => State::Grantable(window),
-        _ => State::Ending(End::drift("the ConfigMap was changed".to_owned()), None),
+    fn is_over(&self) -> bool {
+        self.status().phase.is_terminal()
+    }
+    fn is_deleted(&self) -> bool {
+        self.1.meta().deletion_timestamp.is_some()
+    }
+    fn begun(&self) -> Option<End> {
+        self.status().ending.map(End::from)
+    }
+    fn sealed(&self) -> Sealed<Window> {
+        let (window, exists) = (self.1.window().ok(), !self.2.is_empty());
+        let lost = !exists && self.status().phase == Phase::Active;
+        Sealed {
+            until: window.as_ref().map(|window| window.until),
+            grant: window.filter(|_| exists).map(Box::new),
+            lost: lost.then(|| Lost {
+                drift: Drift::Deleted("the ConfigMap".to_owned()),
+                is_retired: false,
+            }),
+        }
+    }
+    fn drift(&self, _: &Window) -> Option<Drift> {
+        let made = self.1.child().object.data;
+        let changed = self.2.iter().any(|live| live.object.data != made);
+        changed.then(|| Drift::Changed("the ConfigMap".to_owned()))
+    }
+    fn early_ends(&self, _: &Window) -> Vec<End> {
+        Vec::new()
+    }
+    fn propose(&mut self) -> Result<Window, Stop<Infallible, ()>> {
+        let invalid = |wrong: Violation| Failure::invalid("Invalid", wrong.to_string());
+        let window = self.1.window().map_err(invalid);
+        window.map_err(|failure| Stop::Refuse(Phase::Failed, failure))
+    }
+    fn waits_until(&self) -> Timestamp {
+        Timestamp::MAX
     }
 }
 
@@ -122,7 +159,13 @@ impl Controller for Freezes {
             let record = Record::about(now, action, decision, &uid, reason, freeze.name_any());
             [Step::Record(record)]
         };
-        let state = assess(now, freeze, live);
+        let state = match machine::assess(&mut Pass(now, freeze, live)) {
+            Ok(state) => state,
+            Err(Need { question, until }) => {
+                let until = Some(until);
+                return Verdict::Need { question, until };
+            }
+        };
         let plan = match &state {
             State::Granted(window) => Plan::default().wake_at(window.until),
             State::Grantable(window) => Plan::default()

@@ -23,15 +23,17 @@ use self::metrics::Metrics;
 use self::network_policies::NetworkPolicies;
 use self::runs::{HarnessRuns, Made};
 use self::workspaces::HarnessWorkspaces;
+use crate::emergencies::Emergencies;
 use crate::kept;
 use crate::stamps::Stamps;
+use crate::tickets::TicketChecks;
 
 /// Adds the controllers of runs, their workspaces, templates and policies.
 pub(crate) fn controllers(
     engine: &mut Engine,
-    config: &OzConfiguration,
-    namespace: &str,
+    (config, namespace): (&OzConfiguration, &str),
     keys: &Keys,
+    (tickets, emergencies): (&TicketChecks, &Emergencies),
 ) {
     let harness = &config.harness;
     let metrics = Metrics::register(&mut engine.runtime().registry());
@@ -55,6 +57,8 @@ pub(crate) fn controllers(
         approvals: feeds.store(),
         runs: runs.clone(),
         stamps: Stamps::default(),
+        tickets: tickets.clone(),
+        emergencies: emergencies.clone(),
         templates: feeds.store::<HarnessTemplate>(),
         cluster_templates: feeds.store::<ClusterHarnessTemplate>(),
         policies: feeds.store::<BrokerPolicy>(),

@@ -15,7 +15,7 @@ use kube::{Resource, ResourceExt};
 use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessRunStatus, HarnessTemplate, Workspace,
 };
-use oz_api::{AccessLock, AccessRequestApproval};
+use oz_api::{AccessLock, AccessRequestApproval, Uid};
 use oz_core::access::seal::Keys;
 use oz_core::controller::{Failure, Live};
 use oz_engine::{Cx, Observe, Packed, Watches};
@@ -32,8 +32,10 @@ use parking_lot::{Mutex, MutexGuard};
 use super::metrics::Metrics;
 use super::network_policies::NetworkPolicies;
 use crate::answers::{about_runs, approvals, seen};
+use crate::emergencies::Emergencies;
 use crate::locks;
 use crate::stamps::Stamps;
+use crate::tickets::TicketChecks;
 
 pub(crate) struct HarnessRuns {
     /// The keys that open stamps.
@@ -42,6 +44,8 @@ pub(crate) struct HarnessRuns {
     pub(crate) approvals: Store<AccessRequestApproval>,
     pub(crate) runs: Store<HarnessRun>,
     pub(crate) stamps: Stamps,
+    pub(crate) tickets: TicketChecks,
+    pub(crate) emergencies: Emergencies,
     pub(crate) templates: Store<HarnessTemplate>,
     pub(crate) cluster_templates: Store<ClusterHarnessTemplate>,
     pub(crate) policies: Store<BrokerPolicy>,
@@ -103,6 +107,7 @@ impl Observe<Runs> for HarnessRuns {
                 }
             })
             .related(&self.approvals, about_runs)
+            .signalled(self.tickets.signal())
             .ended_by(&self.locks, locks::runs(&self.keys, &self.approvals))
             .related(&self.certificates, |_, runs| waiting(runs, |_| true))
             .related(&self.services, |_, runs| waiting(runs, |_| true))
@@ -131,6 +136,7 @@ impl Observe<Runs> for HarnessRuns {
                 policies: self.policies_of(namespace),
                 has_policies: self.policies.is_ready(),
                 locks: locks::locks(&self.locks),
+                tickets: self.tickets.about_ticket(run.spec.ticket.as_deref()),
                 network_policies: self.network_policies.about(run),
                 ..Facts::default()
             };
@@ -157,6 +163,7 @@ impl Observe<Runs> for HarnessRuns {
             has_policies: self.policies.is_ready(),
             workspace,
             locks: locks::locks(&self.locks),
+            tickets: self.tickets.about_ticket(run.spec.ticket.as_deref()),
             broker: self.broker().map(Arc::new),
             network_policies: self.network_policies.about(run),
             job_made: uid.is_some_and(|uid| self.made.has(uid)),
@@ -178,6 +185,12 @@ impl Observe<Runs> for HarnessRuns {
             Question::Approvals => {
                 facts.confirmed = Some(match StoredObject::new(run) {
                     Ok(run) => approvals(cx, &candidate(&run)).await,
+                    Err(error) => Err(error.into()),
+                });
+            }
+            Question::Emergencies(limit) => {
+                facts.unreviewed = Some(match Uid::from_metadata(&run.metadata) {
+                    Ok(uid) => self.emergencies.take(cx.now(), uid.as_str(), &limit),
                     Err(error) => Err(error.into()),
                 });
             }

@@ -119,25 +119,12 @@ impl TicketChecks {
     /// those about the user of its seal.
     pub(crate) fn about<K: Kind>(&self, request: &K::Request) -> Tickets {
         let shared = &*self.0;
-        let mut tickets = Tickets {
-            checks: Some(Arc::clone(&shared.terms)),
-            ..Tickets::default()
-        };
+        let mut tickets = self.about_ticket(request.terms().ticket);
         let users = match shared.has_on_call_checks {
             true => users::<K>(request),
             false => BTreeSet::new(),
         };
         let known = shared.lock();
-        if let Some(ticket) = request.terms().ticket {
-            let first = Subject::Ticket(ticket.to_owned());
-            for ((_, check), entry) in known
-                .range((first.clone(), String::new())..)
-                .take_while(|((subject, _), _)| *subject == first)
-            {
-                let said = entry.said.clone();
-                tickets.said.extend(said.map(|said| (check.clone(), said)));
-            }
-        }
         for user in users {
             let first = Subject::Requester(Person {
                 user: user.clone(),
@@ -155,6 +142,28 @@ impl TicketChecks {
                     of_person.insert(check.clone(), said.clone());
                 }
             }
+        }
+        tickets
+    }
+
+    /// Returns the known results about a change ticket, if there is one.
+    pub(crate) fn about_ticket(&self, ticket: Option<&str>) -> Tickets {
+        let shared = &*self.0;
+        let mut tickets = Tickets {
+            checks: Some(Arc::clone(&shared.terms)),
+            ..Tickets::default()
+        };
+        let Some(ticket) = ticket else {
+            return tickets;
+        };
+        let first = Subject::Ticket(ticket.to_owned());
+        let known = shared.lock();
+        for ((_, check), entry) in known
+            .range((first.clone(), String::new())..)
+            .take_while(|((subject, _), _)| *subject == first)
+        {
+            let said = entry.said.clone();
+            tickets.said.extend(said.map(|said| (check.clone(), said)));
         }
         tickets
     }

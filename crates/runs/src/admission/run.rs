@@ -2,7 +2,7 @@
 
 use oz_api::glob::Glob;
 use oz_api::harness::{HarnessRun, InteractiveMode, RunMode, Workspace};
-use oz_core::validate::{Violation, dns_subdomain, readable};
+use oz_core::validate::{self, Violation, dns_subdomain, emergency_reason, readable};
 
 use super::found::Found;
 use crate::policy::Matching;
@@ -57,10 +57,17 @@ pub fn run(run: &HarnessRun) -> Vec<Violation> {
         }
     }
     overrides(&mut found, run);
-    let reason = spec.reason.iter();
-    found
-        .0
-        .extend(reason.flat_map(|reason| readable("spec.reason", reason)));
+    if let Some(reason) = &spec.reason {
+        found.0.extend(match spec.is_emergency() {
+            true => emergency_reason("spec.reason", reason),
+            false => readable("spec.reason", reason),
+        });
+    }
+    if let Some(ticket) = &spec.ticket
+        && let Err(error) = validate::ticket(ticket)
+    {
+        found.value("spec.ticket", error, ticket);
+    }
     found.0
 }
 

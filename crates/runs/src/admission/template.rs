@@ -1,7 +1,9 @@
 //! Admission of templates, namespaced or cluster-scoped.
 
 use oz_api::harness::{HarnessTemplateSpec, TemplateKind};
-use oz_core::validate::{Violation, dns_subdomain, unconditional_approval};
+use oz_core::validate::{
+    Violation, dns_subdomain, emergency_config, ticket_config, unconditional_approval,
+};
 
 use super::found::Found;
 use crate::template::MAX_GRACE_SECONDS;
@@ -32,6 +34,12 @@ pub fn template(kind: TemplateKind, spec: &HarnessTemplateSpec) -> Vec<Violation
             .0
             .extend(unconditional_approval("spec.approval", approval));
     }
+    let ticket = spec.ticket.iter();
+    let ticket = ticket.flat_map(|config| ticket_config("spec.ticket", config));
+    found.0.extend(ticket);
+    let emergency = spec.emergency.iter();
+    let emergency = emergency.flat_map(|config| emergency_config("spec.emergency", config));
+    found.0.extend(emergency);
     if let Some(workspace) = &spec.workspace {
         found.0.extend(pod::mount_violation(&workspace.mount_path));
     }
@@ -49,6 +57,7 @@ fn locked(found: &mut Found, spec: &HarnessTemplateSpec) {
         ("args", !spec.args.is_empty()),
         ("runtime", spec.runtime.is_some()),
         ("workspace", spec.workspace.is_some()),
+        ("emergency", spec.emergency.is_some()),
     ] {
         if is_set {
             let message = "is the base's, and must be absent where baseTemplateRef is set";

@@ -9,6 +9,9 @@ use ipnet::IpNet;
 use oz_api::harness::wire::REPORTER_AUDIENCE;
 use oz_api::harness::{EnvEntry, InteractiveMode, KeyRef, RunMode};
 use oz_api::labels;
+use oz_core::confine::deadline;
+use oz_core::confine::json::{append, items_mut};
+use oz_core::confine::security::{confined, footprint, unattended};
 use oz_core::validate::Violation;
 use serde_json::{Value, json};
 
@@ -17,7 +20,6 @@ use crate::credential::DecidedCredential;
 use crate::mount::MountPath;
 use crate::overlay::{self, CLAIM_PREFIX, optional, variable};
 use crate::reserved;
-use crate::security::{confined, confined_pod};
 use crate::template::Resolved;
 
 /// The lifetime of a token, in seconds; the kubelet renews it.
@@ -28,6 +30,8 @@ const SHARED_SIZE: &str = "256Mi";
 const PROMPT_SIZE: &str = "1Mi";
 /// Label: name of the run.
 pub const RUN_LABEL: &str = "paddock.dev/run";
+/// Label: name of the workspace.
+pub(crate) const WORKSPACE_LABEL: &str = "paddock.dev/workspace";
 
 /// The data of the pod of a run, in addition to its template.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,33 +101,28 @@ pub fn pod_template(parts: &Parts<'_>) -> Result<Value, Vec<Violation>> {
         sidecars.extend([proxied::network_init(parts), proxied::proxy(parts)]);
     }
     sidecars.push(reporter(parts));
+    let ours = sidecars.len();
     if template.runtime.image.is_some() {
         sidecars.push(runtime(parts));
     }
-    let ours = sidecars.len();
+    let spec = json!({
+        "hostAliases": parts.broker.host_aliases(),
+        "initContainers": sidecars,
+        "containers": [agent(parts)],
+        "volumes": volumes(parts),
+    });
     let mut pod = json!({
         "metadata": {"labels": labels(parts), "annotations": {}},
-        "spec": {
-            "automountServiceAccountToken": false,
-            "enableServiceLinks": false,
-            "hostAliases": parts.broker.host_aliases(),
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": template.grace_seconds,
-            "securityContext": confined_pod(),
-            "initContainers": sidecars,
-            "containers": [agent(parts)],
-            "volumes": volumes(parts),
-        },
+        "spec": unattended(spec, template.grace_seconds, Some(reserved::AGENT_USER)),
     });
     if parts.mode != RunMode::Interactive {
-        pod["spec"]["activeDeadlineSeconds"] = json!(deadline_seconds(template));
+        pod["spec"]["activeDeadlineSeconds"] = json!(deadline::lasting(template.timeout));
     }
     if let Some(overlay) = &template.overlay {
         overlay::apply(&mut pod, overlay);
     }
     if parts.intercepted {
-        let sidecars = pod["spec"]["initContainers"].as_array_mut();
-        for sidecar in sidecars.into_iter().flatten().skip(ours) {
+        for sidecar in items_mut(&mut pod["spec"], "initContainers").skip(ours) {
             proxied::trust(sidecar);
         }
     }
@@ -147,14 +146,6 @@ pub(crate) fn mount_violation(path: &str) -> Option<Violation> {
     MountPath::of_workspace(path).is_none().then(violation)
 }
 
-/// Returns the maximum duration of a batch run in whole seconds, at least 1.
-#[must_use]
-pub fn deadline_seconds(template: &Resolved) -> i64 {
-    const SECOND: i64 = 1_000_000_000;
-    let nanos = template.timeout.as_nanos();
-    (nanos / SECOND + i64::from(nanos % SECOND > 0)).max(1)
-}
-
 fn labels(parts: &Parts<'_>) -> Value {
     let mut labels = json!({
         RUN_LABEL: labels::value(parts.run),
@@ -166,7 +157,7 @@ fn labels(parts: &Parts<'_>) -> Value {
         labels["paddock.dev/harness"] = json!(harness);
     }
     if let Some(workspace) = parts.workspace {
-        labels["paddock.dev/workspace"] = json!(labels::value(workspace));
+        labels[WORKSPACE_LABEL] = json!(labels::value(workspace));
     }
     labels
 }
@@ -243,6 +234,15 @@ fn interactive(parts: &Parts<'_>) -> Option<Value> {
     is_interactive.then(|| variable("PADDOCK_INTERACTIVE_MODE", mode.into()))
 }
 
+/// Returns the mounts of the volumes that all containers of a run share.
+fn mounts(parts: &Parts<'_>, is_prompt_read_only: bool) -> Value {
+    json!([
+        {"name": reserved::SHARED_VOLUME, "mountPath": "/paddock"},
+        {"name": reserved::PROMPT_VOLUME, "mountPath": "/paddock/prompt", "readOnly": is_prompt_read_only},
+        {"name": reserved::WORKSPACE_VOLUME, "mountPath": mount_path(parts)},
+    ])
+}
+
 fn agent(parts: &Parts<'_>) -> Value {
     let template = parts.template;
     let mut agent = json!({
@@ -252,11 +252,7 @@ fn agent(parts: &Parts<'_>) -> Value {
         "args": template.args,
         "env": agent_env(parts),
         "securityContext": confined(reserved::AGENT_USER, false),
-        "volumeMounts": [
-            {"name": reserved::SHARED_VOLUME, "mountPath": "/paddock"},
-            {"name": reserved::PROMPT_VOLUME, "mountPath": "/paddock/prompt", "readOnly": true},
-            {"name": reserved::WORKSPACE_VOLUME, "mountPath": mount_path(parts)},
-        ],
+        "volumeMounts": mounts(parts, true),
     });
     if let Some(resources) = &template.resources {
         agent["resources"] = json!(resources);
@@ -271,19 +267,14 @@ fn agent(parts: &Parts<'_>) -> Value {
 /// one.
 fn reporter(parts: &Parts<'_>) -> Value {
     let settings = parts.settings;
+    let is_inline = parts.prompt == Prompt::Inline;
     let mut env = runtime_env(parts);
     env.extend([
         variable("PADDOCK_BROKER_URL", &parts.broker.url()),
         variable("PADDOCK_BROKER_TOKEN_PATH", "/var/run/secrets/oz/token"),
         variable("OZ_BROKER_CA", &parts.broker.certificates),
         variable("OZ_WORKSPACE", mount_path(parts)),
-        variable(
-            "OZ_FETCH_PROMPT",
-            match parts.prompt {
-                Prompt::Inline => "true",
-                Prompt::ConfigMap(_) | Prompt::Secret(_) => "false",
-            },
-        ),
+        variable("OZ_FETCH_PROMPT", &is_inline.to_string()),
         variable(
             "OZ_RECENT_EVENTS",
             &parts.template.interactive.max_recent_events.to_string(),
@@ -294,6 +285,9 @@ fn reporter(parts: &Parts<'_>) -> Value {
         true => (reserved::REPORTER, "report"),
         false => (reserved::RUNTIME, "runtime"),
     };
+    let mut mounts = mounts(parts, !is_inline);
+    let token = json!({"name": reserved::TOKEN_VOLUME, "mountPath": "/var/run/secrets/oz", "readOnly": true});
+    append(&mut mounts, [token]);
     json!({
         "name": name,
         "image": settings.image,
@@ -306,21 +300,9 @@ fn reporter(parts: &Parts<'_>) -> Value {
         "lifecycle": {
             "postStart": {"exec": {"command": ["/oz-harness", "ready", "--within=30"]}},
         },
-        "resources": {
-            "requests": {"cpu": "5m", "memory": "8Mi"},
-            "limits": {"memory": "32Mi"},
-        },
+        "resources": footprint("5m", "8Mi", "32Mi"),
         "securityContext": confined(reserved::REPORTER_USER, true),
-        "volumeMounts": [
-            {"name": reserved::SHARED_VOLUME, "mountPath": "/paddock"},
-            {
-                "name": reserved::PROMPT_VOLUME,
-                "mountPath": "/paddock/prompt",
-                "readOnly": parts.prompt != Prompt::Inline,
-            },
-            {"name": reserved::WORKSPACE_VOLUME, "mountPath": mount_path(parts)},
-            {"name": reserved::TOKEN_VOLUME, "mountPath": "/var/run/secrets/oz", "readOnly": true},
-        ],
+        "volumeMounts": mounts,
     })
 }
 
@@ -333,21 +315,11 @@ fn runtime(parts: &Parts<'_>) -> Value {
         "env": runtime_env(parts),
         "restartPolicy": "Always",
         "securityContext": confined(reserved::RUNTIME_USER, false),
-        "volumeMounts": [
-            {"name": reserved::SHARED_VOLUME, "mountPath": "/paddock"},
-            {"name": reserved::PROMPT_VOLUME, "mountPath": "/paddock/prompt", "readOnly": true},
-            {"name": reserved::WORKSPACE_VOLUME, "mountPath": mount_path(parts)},
-        ],
+        "volumeMounts": mounts(parts, true),
     });
-    if let Some(policy) = runtime
-        .image_pull_policy
-        .as_deref()
-        .filter(|policy| !policy.is_empty())
-    {
+    let policy = runtime.image_pull_policy.as_deref();
+    if let Some(policy) = policy.filter(|policy| !policy.is_empty()) {
         container["imagePullPolicy"] = json!(policy);
-    }
-    if parts.intercepted {
-        proxied::trust(&mut container);
     }
     container
 }

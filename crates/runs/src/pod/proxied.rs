@@ -3,12 +3,13 @@
 
 use oz_api::harness::interception::{TRUST_FILE, TRUST_NAME, TRUST_VARIABLES, placeholder};
 use oz_api::harness::wire::PROXY_AUDIENCE;
+use oz_core::confine::json::append;
+use oz_core::confine::security::{self, confined, footprint};
 use serde_json::{Value, json};
 
 use super::{Parts, token};
-use crate::overlay::{append, variable};
+use crate::overlay::variable;
 use crate::reserved;
-use crate::security::{Security, confined};
 
 /// The directories of the proxy.
 const TOKEN_DIR: &str = "/var/run/secrets/oz-proxy";
@@ -24,11 +25,8 @@ pub(super) fn network_init(parts: &Parts<'_>) -> Value {
         "image": parts.settings.image,
         "imagePullPolicy": parts.settings.pull_policy,
         "command": ["/oz-harness", "netinit"],
-        "resources": {
-            "requests": {"cpu": "5m", "memory": "8Mi"},
-            "limits": {"memory": "32Mi"},
-        },
-        "securityContext": Security::NetworkInit.context(),
+        "resources": footprint("5m", "8Mi", "32Mi"),
+        "securityContext": security::network_init(),
         // The reason for its failure is the reason for the failure of the run.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     })
@@ -62,10 +60,7 @@ pub(super) fn proxy(parts: &Parts<'_>) -> Value {
         "lifecycle": {
             "postStart": {"exec": {"command": ["/oz-harness", "proxy-ready", "--within=30"]}},
         },
-        "resources": {
-            "requests": {"cpu": "5m", "memory": "16Mi"},
-            "limits": {"memory": "64Mi"},
-        },
+        "resources": footprint("5m", "16Mi", "64Mi"),
         "securityContext": confined(reserved::PROXY_USER, true),
         "volumeMounts": [
             {"name": reserved::PROXY_TOKEN_VOLUME, "mountPath": TOKEN_DIR, "readOnly": true},

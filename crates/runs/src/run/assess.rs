@@ -19,6 +19,7 @@ use super::grants::Granted;
 use super::offer::Rendered;
 use super::proposal::RunProposal;
 use super::spec::{access, is_over, prompt, spec_digest};
+use super::terms::{TICKET_CLOSED, TICKET_UNANSWERED, end_by_ticket};
 use crate::isolation::{Isolation, NOT_CONFINED, pod_labels};
 use crate::jobs;
 use crate::objects::{self, policy_name};
@@ -172,6 +173,9 @@ impl Runs {
         if let Some(lock) = lock {
             return Some(RunEnd::new(RunPhase::Cancelled, LOCKED, lock.to_string()));
         }
+        if let Some(end) = decided.and_then(|decided| end_by_ticket(now, decided, facts)) {
+            return Some(end);
+        }
         if seen.job.is_none() {
             let message = "its Job was deleted";
             return Some(RunEnd::new(RunPhase::Cancelled, "JobDeleted", message));
@@ -232,7 +236,7 @@ impl Runs {
         }
         decided?;
         proposal.confirmed()?;
-        self.offer(proposal, passed.approvals)
+        self.offer(proposal, passed)
     }
 
     /// Returns the deadline for the start of the newest pod, if the pod has a node and has not started.
@@ -333,9 +337,13 @@ fn remembered(run: &HarnessRun) -> Option<RunEnd> {
     let conditions = &run.status.as_ref()?.conditions;
     let completed = conditions::find(conditions, existing::COMPLETED)?;
     let phase = match completed.reason.as_str() {
-        "DriftDetected" | "JobDeleted" | existing::SEAL_RETIRED | NOT_CONFINED | LOCKED => {
-            RunPhase::Cancelled
-        }
+        "DriftDetected"
+        | "JobDeleted"
+        | existing::SEAL_RETIRED
+        | NOT_CONFINED
+        | LOCKED
+        | TICKET_CLOSED
+        | TICKET_UNANSWERED => RunPhase::Cancelled,
         "PodNotStarted" | existing::DEADLINE => RunPhase::Failed,
         _ => return None,
     };

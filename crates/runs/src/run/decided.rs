@@ -6,8 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::harness::{EgressNeed, HarnessRun};
 use oz_api::{Requester, labels};
 use oz_core::access::approval::approvers;
+use oz_core::access::emergency::Emergency;
 use oz_core::access::grant::Approved;
 use oz_core::access::policy::{Applied, applied};
+use oz_core::access::ticket::Ticket;
 use oz_core::controller::Live;
 use oz_core::lifecycle::seal::{self, Keys, Purpose, SealError};
 use oz_core::lifecycle::window::after;
@@ -84,6 +86,12 @@ pub struct Decided {
     /// The approvals, if the template or an access policy requires some.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<Approved>,
+    /// The change ticket that the run names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<Ticket>,
+    /// The emergency for which the run begins without approvals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emergency: Option<Emergency>,
 }
 
 /// A workspace that a run locks.
@@ -151,12 +159,19 @@ impl Decided {
         }
     }
 
-    /// Checks whether another decision, made now, is the same.
+    /// Checks whether another decision, made now, is the same apart from the times that follow from its own.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let decided_at = self.decided_at;
+        let due_at = self.emergency.as_ref().map(|emergency| emergency.due_at);
+        let emergency = other.emergency.clone();
+        let emergency = emergency.map(|emergency| Emergency {
+            due_at: due_at.unwrap_or(emergency.due_at),
+            ..emergency
+        });
         *self
             == Self {
                 decided_at,
+                emergency,
                 ..other.clone()
             }
     }
@@ -189,6 +204,9 @@ impl Decided {
         }
         if !self.approvals.is_empty() {
             record = record.detail("approvedBy", approvers(&self.approvals));
+        }
+        if let Some(ticket) = &self.ticket {
+            record = record.detail("ticket", ticket.name.as_str());
         }
         match &self.reason {
             Some(reason) => record.detail("reason", reason.as_str()),

@@ -1,7 +1,6 @@
 //! Drift of the NetworkPolicy and the Job of a run, in fields that oz manages; labels and annotations of other clients
 //! are ignored. Most drift is repaired; other drift ends the run.
 
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
 use kube::core::DynamicObject;
 use oz_api::harness::{HarnessRun, RunMode};
@@ -91,9 +90,7 @@ pub(super) fn job(
     if is_suspended && !objects::is_queued(run) {
         ours["suspend"] = json!(false);
     }
-    let mut metadata = child::<Job>(objects::job_metadata(run, seen.sealed, &decided.voucher))?
-        .object
-        .metadata;
+    let mut metadata = objects::job_metadata(run, seen.sealed, &decided.voucher);
     if contains(&spec, &ours) && has_metadata(&live.object.metadata, &metadata) {
         return None;
     }

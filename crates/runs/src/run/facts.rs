@@ -9,10 +9,12 @@ use oz_api::harness::{
     BrokerPolicy, ClusterHarnessTemplate, HarnessRun, HarnessTemplate, RunPhase, Workspace,
 };
 use oz_api::{AccessRequestApproval, ApprovalConfig, ApprovalStatus, Requester};
+use oz_core::access::kind::ReviewLimit;
 use oz_core::access::lock::Locks;
 use oz_core::access::policy;
 use oz_core::controller::Failure;
 use oz_core::lifecycle::Stop;
+use oz_core::tickets::Tickets;
 use serde_json::Value;
 
 use super::decided::Decided;
@@ -51,6 +53,10 @@ pub struct Facts {
     pub approvals: Vec<AccessRequestApproval>,
     /// The response to [`Question::Approvals`].
     pub confirmed: Option<Result<Vec<AccessRequestApproval>, Failure>>,
+    /// The responses of the servers about the change ticket that the run names.
+    pub tickets: Tickets,
+    /// The response to [`Question::Emergencies`].
+    pub unreviewed: Option<Result<Vec<String>, Failure>>,
     /// The NetworkPolicies of the run's namespace that may select its pods.
     pub network_policies: Vec<Arc<NetworkPolicy>>,
     /// Whether this process created the run's Job, and the status does not report that yet.
@@ -64,7 +70,7 @@ pub struct Facts {
 }
 
 /// The data that a decision about a run requires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Name of another object with the same stamp.
     SameStamp,
@@ -76,6 +82,9 @@ pub enum Question {
     PodSecurity,
     /// The approvals and denials of the run, from the API server instead of the watch.
     Approvals,
+    /// The other unreviewed emergencies of the requester, by the UIDs of their objects. If the limit permits one more, it is
+    /// reserved for the run from then on.
+    Emergencies(Box<ReviewLimit>),
 }
 
 impl Facts {

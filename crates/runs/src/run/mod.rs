@@ -4,6 +4,7 @@
 //! observed that no container runs.
 
 mod assess;
+pub mod creation;
 mod decided;
 mod drift;
 mod existing;
@@ -12,8 +13,11 @@ mod grants;
 mod offer;
 mod plan;
 mod proposal;
+mod records;
 mod report;
+mod resolving;
 mod spec;
+mod terms;
 
 use jiff::SignedDuration;
 use oz_core::lifecycle::seal::Keys;

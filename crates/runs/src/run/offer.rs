@@ -4,7 +4,8 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use oz_api::harness::{HarnessRun, WorkspacePhase};
 use oz_api::{IdentityError, Name, Uid, conditions, encode};
-use oz_core::access::grant::Approved;
+use oz_core::access::rules::Passed;
+use oz_core::confine::deadline;
 use oz_core::validate::Violation;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use super::proposal::{RunProposal, Template};
 use super::spec::{prompt, spec_digest};
 use crate::credential::DecidedCredential;
 use crate::objects::KIND;
-use crate::pod::{self, Parts, deadline_seconds};
+use crate::pod::{self, Parts};
 use crate::policy::{Matching, Mode};
 use crate::reach::Reach;
 use crate::stored::StoredObject;
@@ -28,7 +29,7 @@ impl Runs {
     pub(super) fn offer(
         &self,
         proposal: RunProposal<'_>,
-        approvals: Vec<Approved>,
+        passed: Passed,
     ) -> Result<(Decided, Rendered), Otherwise> {
         let RunProposal {
             now,
@@ -63,7 +64,7 @@ impl Runs {
             policies_digest: encode::digest(&specs),
             workspace: held,
             image: template.image.clone(),
-            timeout_seconds: Some(deadline_seconds(template)),
+            timeout_seconds: Some(deadline::lasting(template.timeout)),
             egress: template.egress.clone(),
             intercepted: access.intercepted,
             reach: access.reach(&self.settings.denied),
@@ -77,7 +78,9 @@ impl Runs {
                 .into_iter()
                 .flat_map(|judgement| judgement.policies)
                 .collect(),
-            approvals,
+            approvals: passed.approvals,
+            ticket: passed.ticket,
+            emergency: passed.emergency.map(|terms| terms.granted(now)),
         };
         Ok((decided, rendered))
     }

@@ -18,14 +18,17 @@ use super::assess::until;
 use super::decided::Decided;
 use super::existing::{self, RunEnd, Seen};
 use super::facts::{Asked, Facts, Pending, Question, State};
-use super::proposal::waits_until;
+use super::records::lent_records;
+use super::resolving::waits_until;
 use super::spec::is_over;
+use super::terms::keep_ticket;
 use super::{Runs, drift, report};
 use crate::child::child;
 use crate::isolation::{Isolation, LOOK_AGAIN};
 use crate::jobs::is_active;
 use crate::objects::{self, KIND, policy_name};
 use crate::stored::StoredObject;
+use crate::terms;
 
 /// The finalizers of Paddock, which stored objects may still have.
 const ORIGINAL_FINALIZERS: [&str; 2] = [
@@ -79,7 +82,10 @@ impl Controller for Runs {
         };
         let plan = match &state {
             State::Over => over(now, run, &seen),
-            State::Waiting(obstacle) => waiting(now, run, obstacle),
+            State::Waiting(obstacle) => {
+                let plan = waiting(now, run, obstacle);
+                self.check_ticket(now, run, facts, obstacle, plan)
+            }
             State::Asking(obstacle, asked) => asking(now, run, obstacle, asked),
             State::Next => Plan::default(),
             State::Lacking => {
@@ -92,11 +98,12 @@ impl Controller for Runs {
             }
             State::Startable(decided, job, isolation) => {
                 let opened = opened_record(now, decided, isolation);
-                starting(now, decided, opened, job)
+                self.starting(now, decided, opened, job)
             }
             State::Begun(decided, pending, isolation, _) => {
                 let opened = opened_record(now, decided, isolation);
-                going_on(now, run, decided, opened, *pending, &seen)
+                let plan = going_on(now, run, decided, opened, *pending, &seen);
+                keep_ticket(now, decided, facts, plan)
             }
             State::Ending(end, decided) => ending(now, run, end, decided.as_deref(), &seen),
             State::Ended(end, _, decided) => {
@@ -183,19 +190,45 @@ impl Runs {
         opened: Option<Step>,
         seen: &Seen<'_>,
     ) -> Plan {
-        let sealed = match decided.seal(&self.keys) {
-            Ok(sealed) => sealed,
-            Err(error) => return Plan::default().because(error.into_failure("decision")),
+        let sealed = decided.seal(&self.keys);
+        let sealed = sealed.map_err(|error| error.into_failure("decision"));
+        let (sealed, records) = match sealed.and_then(|it| Ok((it, self.start_records(decided)?))) {
+            Ok(both) => both,
+            Err(failure) => return Plan::default().because(failure),
         };
         let policy = drift::policy(decided, run, &sealed, seen.policy);
         Plan::default()
             .then(
-                [started_record(decided)]
+                records
                     .into_iter()
                     .chain(opened)
                     .chain(policy.map(Step::Apply)),
             )
             .again()
+    }
+
+    /// Returns the plan that starts a run. The audit record is first again: a killed process may have left only the
+    /// NetworkPolicy. A known record is not written twice.
+    fn starting(
+        &self,
+        now: Timestamp,
+        decided: &Decided,
+        opened: Option<Step>,
+        job: &Value,
+    ) -> Plan {
+        let records = match self.start_records(decided) {
+            Ok(records) => records,
+            Err(failure) => return Plan::default().because(failure),
+        };
+        let lent = lent_records(decided);
+        let plan = Plan::default()
+            .then(records.into_iter().chain(opened).chain(lent))
+            .then(child::<Job>(job.clone()).map(Step::Apply));
+        let told = decided.told_at();
+        match has_come(now, told) {
+            true => plan,
+            false => plan.wake_at(told),
+        }
     }
 }
 
@@ -311,12 +344,10 @@ fn asking(
     asked: &Asked,
 ) -> Plan {
     let (action, note) = (Action::ApprovalRequested, Decision_::Note);
-    let reason = run.spec.reason.iter();
-    let details = reason.map(|reason| ("reason".to_owned(), reason.clone()));
     let record = Record {
         request: run.reference(KIND),
         template: run.spec.template_ref.name.clone(),
-        details: details.collect(),
+        details: terms::details(&run.spec).collect(),
         ..Record::about(
             now,
             action,
@@ -336,50 +367,6 @@ fn asking(
         .then(records.into_iter().map(Step::Record))
         .because(obstacle.clone())
         .wake_at(asked.changes_at)
-}
-
-/// Returns the plan that starts a run. The audit record is first again: a killed process may have left only the
-/// NetworkPolicy. A known record is not written twice.
-fn starting(now: Timestamp, decided: &Decided, opened: Option<Step>, job: &Value) -> Plan {
-    let plan = Plan::default()
-        .then(
-            [started_record(decided)]
-                .into_iter()
-                .chain(opened)
-                .chain(lent_records(decided)),
-        )
-        .then(child::<Job>(job.clone()).map(Step::Apply));
-    let told = decided.told_at();
-    match has_come(now, told) {
-        true => plan,
-        false => plan.wake_at(told),
-    }
-}
-
-fn started_record(decided: &Decided) -> Step {
-    let message = format!("{} begins by {}", decided.run.name, decided.template);
-    let (at, action, allow) = (decided.decided_at, Action::RunStarted, Decision_::Allow);
-    Step::Record(decided.record(at, action, allow, "Admitted", message))
-}
-
-/// Returns the audit records of the credentials that the kubelet delivers to the agent, each written once, before the
-/// Job.
-fn lent_records(decided: &Decided) -> impl Iterator<Item = Step> {
-    let in_container = decided.credentials.iter().filter(|it| !it.is_injected());
-    in_container.map(|credential| {
-        let (at, action, allow) = (decided.decided_at, Action::CredentialLent, Decision_::Allow);
-        let message = format!(
-            "credential {} of BrokerPolicy {} is delivered to the agent of {}",
-            credential.name, credential.policy, decided.run.name
-        );
-        let mut record = decided.record(at, action, allow, "InContainer", message);
-        record.id = Record::id(action, &format!("{}/{}", decided.run.uid, credential.name));
-        let record = record
-            .detail("credential", credential.name.as_str())
-            .detail("policy", credential.policy.as_str())
-            .detail("secret", credential.secret.name.as_str());
-        Step::Record(record)
-    })
 }
 
 /// Returns the audit record of NetworkPolicies that permit more connections than oz's, which is written once.
@@ -412,6 +399,7 @@ fn ended(
         None => Record {
             request: run.reference(KIND),
             template: run.spec.template_ref.name.clone(),
+            details: terms::details(&run.spec).collect(),
             ..Record::about(
                 now,
                 action,

@@ -2,32 +2,33 @@
 
 use std::convert::Infallible;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use oz_api::harness::{HarnessRun, HarnessTemplateSpec, RunMode, TemplateKind};
 use oz_api::{Phase, Requester};
 use oz_core::access::approval::{self, ApprovalRequest, Approvals};
 use oz_core::access::denial::Denial;
+use oz_core::access::emergency;
 use oz_core::access::fact::Fact;
+use oz_core::access::kind::ReviewLimit;
 use oz_core::access::lock::Access;
 use oz_core::access::policy::{self, Judgement};
 use oz_core::access::rules::{Known, Passed, Proposal};
 use oz_core::access::stamp::{self, Stamp, StampError};
+use oz_core::access::ticket::{self, Ticket};
 use oz_core::controller::Failure;
 use oz_core::lifecycle;
-use oz_core::lifecycle::window::{after, has_come};
+use oz_core::tickets::Tickets;
 use oz_core::validate::Violation;
 
 use super::Runs;
 use super::facts::{Asked, Facts, Question};
-use super::spec::{access, candidate, spec_digest};
+use super::resolving::{chosen, resolved};
+use super::spec::{access, candidate, judged, spec_digest};
 use crate::objects::KIND;
 use crate::policy::Matching;
 use crate::stored::StoredObject;
-use crate::template::{self, Resolved, Unresolved};
-use crate::{admission, pod, requires};
-
-/// Time for which a run waits for a template that does not exist yet.
-const TEMPLATE_WAIT: SignedDuration = SignedDuration::from_secs(60);
+use crate::template::{self, Resolved};
+use crate::{admission, pod, requires, terms};
 
 /// The reason why a rule does not hold for a run.
 pub(super) type Stop = lifecycle::Stop<Infallible, Question>;
@@ -106,6 +107,13 @@ impl RunProposal<'_> {
         })
     }
 
+    /// Returns the change ticket that the run names, with the checks that must accept it.
+    pub(super) fn named_ticket(&self) -> Option<Ticket> {
+        let stamp = self.stamp.as_ref().ok();
+        let judgement = stamp.and_then(|stamp| stamp.judgement.as_ref());
+        self.ticket(judgement).map(|(ticket, _)| ticket)
+    }
+
     /// Requires a read of the approvals from the API server before an approved run begins.
     pub(super) fn confirmed(&self) -> Result<(), Stop> {
         let read = self.facts.confirmed.as_ref();
@@ -143,13 +151,17 @@ impl Proposal for RunProposal<'_> {
         Question::SameStamp
     }
 
+    fn ask_reviews(limit: ReviewLimit) -> Option<Question> {
+        Some(Question::Emergencies(Box::new(limit)))
+    }
+
     fn known(&self) -> Known<'_> {
         Known {
             now: self.now,
             created: self.run.identity.created,
             locks: &self.facts.locks,
             same_stamp: self.facts.same_stamp.as_ref(),
-            unreviewed: None,
+            unreviewed: self.facts.unreviewed.as_ref(),
         }
     }
 
@@ -174,10 +186,12 @@ impl Proposal for RunProposal<'_> {
         Some(self.template.as_ref().map(drop).map_err(Stop::clone))
     }
 
-    /// Checks whether the broker policies grant what the template requires.
-    fn permits(&self, _: &Requester) -> Result<(), Denial> {
+    /// Checks whether the run has what its template requires of the requester, and whether the broker policies grant what
+    /// the template requires.
+    fn permits(&self, requester: &Requester) -> Result<(), Denial> {
         let missing = |_| Denial::new("TemplateNotFound", "its template does not exist".to_owned());
         let template = self.template.as_ref().map_err(missing)?;
+        terms::may(requester, &self.run.spec, &template.resolved)?;
         let (name, namespace) = (
             &self.run.spec.template_ref.name,
             self.run.namespace.as_str(),
@@ -193,15 +207,7 @@ impl Proposal for RunProposal<'_> {
     }
 
     fn judged(&self, judgement: Option<&Judgement>) -> Result<(), Denial> {
-        policy::permits(judgement, self.run.spec.reason.as_deref(), "harness run")?;
-        match policy::ceiling(judgement) {
-            Some(ceiling) if !ceiling.is_positive() => {
-                let message =
-                    format!("an AccessPolicy limits the run to {ceiling}, which leaves no time");
-                Err(Denial::new(policy::DENIED, message))
-            }
-            _ => Ok(()),
-        }
+        judged(self.run, judgement)
     }
 
     fn template_terms(&self, _: &mut Vec<Fact>) -> Result<(), Stop> {
@@ -218,6 +224,38 @@ impl Proposal for RunProposal<'_> {
             return Err(refused("TemplateInvalid", Violation::list(&overlaid)));
         }
         Ok(())
+    }
+
+    fn emergency(&self) -> Result<Option<emergency::Terms>, Failure> {
+        if !self.run.spec.is_emergency() {
+            return Ok(None);
+        }
+        let template = self.template.as_ref().ok();
+        let declared = template.and_then(|it| terms::emergency(&self.run.spec, &it.resolved));
+        declared.map(Some).ok_or_else(|| {
+            let message = format!(
+                "spec.emergency of template {} is invalid; have the template's owners correct it",
+                self.run.spec.template_ref.name
+            );
+            Failure::invalid("EmergencyConfigInvalid", message)
+        })
+    }
+
+    fn has_room(
+        &self,
+        terms: &emergency::Terms,
+        requester: &Requester,
+        unreviewed: &[String],
+    ) -> Result<(), Denial> {
+        let template = &self.run.spec.template_ref.name;
+        emergency::has_room(requester, template, terms.most, unreviewed)
+    }
+
+    fn ticket(&self, judgement: Option<&Judgement>) -> Option<(Ticket, &Tickets)> {
+        let template = self.template.as_ref().ok()?;
+        let (ask, own) = (terms::ask(&self.run.spec), &template.resolved.tickets);
+        let ticket = ticket::terms_by(ask, judgement, own)?;
+        Some((ticket, &self.facts.tickets))
     }
 
     /// Checks whether the limits of the broker policies allow one more run.
@@ -249,7 +287,7 @@ impl Proposal for RunProposal<'_> {
     }
 }
 
-fn refused(reason: &'static str, message: impl Into<String>) -> Stop {
+pub(super) fn refused(reason: &'static str, message: impl Into<String>) -> Stop {
     Stop::Refuse(Phase::Failed, Failure::invalid(reason, message.into()))
 }
 
@@ -258,65 +296,4 @@ fn valid(found: &[Violation]) -> Result<(), Stop> {
         [] => Ok(()),
         found => Err(refused("Invalid", Violation::list(found))),
     }
-}
-
-/// Returns the template of a run; a run waits for a template that does not exist.
-fn chosen<'a>(
-    now: Timestamp,
-    run: &StoredObject<'_, HarnessRun>,
-    facts: &'a Facts,
-) -> Result<(TemplateKind, &'a HarnessTemplateSpec), Stop> {
-    let own = facts.template.as_ref().map(|template| &template.spec);
-    let cluster = facts
-        .cluster_template
-        .as_ref()
-        .map(|template| &template.spec.0);
-    template::chosen(&run.spec.template_ref, own, cluster).ok_or_else(|| {
-        let name = &run.spec.template_ref.name;
-        let message = match run.spec.template_ref.kind {
-            Some(kind) => format!("{kind} {name} does not exist"),
-            None => format!("there is no HarnessTemplate and no ClusterHarnessTemplate {name}"),
-        };
-        not_there_yet(now, run, "TemplateNotFound", message)
-    })
-}
-
-fn resolved(
-    now: Timestamp,
-    run: &StoredObject<'_, HarnessRun>,
-    facts: &Facts,
-    spec: &HarnessTemplateSpec,
-) -> Result<Resolved, Stop> {
-    let base = facts.base.as_ref().map(|base| &base.spec.0);
-    let template = template::resolve(spec, base).map_err(|error| match error {
-        Unresolved::NoBase(_) => not_there_yet(now, run, "TemplateNotFound", error.to_string()),
-        error => refused("TemplateInvalid", error.to_string()),
-    })?;
-    template
-        .for_run(&run.spec)
-        .map_err(|found| refused("Invalid", Violation::list(&found)))
-}
-
-/// Returns the state of a run without its template, which a user may create soon after the run.
-fn not_there_yet(
-    now: Timestamp,
-    run: &StoredObject<'_, HarnessRun>,
-    reason: &'static str,
-    message: String,
-) -> Stop {
-    match has_come(now, waits_until(run)) {
-        true => refused(
-            reason,
-            format!("{message}; create it and submit the run again"),
-        ),
-        false => {
-            let message = format!("{message}; the run waits a minute for it");
-            Stop::Wait(Failure::invalid(reason, message))
-        }
-    }
-}
-
-/// Returns the instant until which a run waits for its template.
-pub(super) fn waits_until(run: &StoredObject<'_, HarnessRun>) -> Timestamp {
-    after(run.identity.created, TEMPLATE_WAIT)
 }

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
+use oz_api::conditions;
 use oz_api::harness::{HarnessRun, HarnessRunStatus, RunCredential, RunPhase};
-use oz_api::{EndReason, conditions};
 use oz_core::access::approval;
 use oz_core::access::status::Fact;
 use oz_core::controller::{Failure, Outcome, Transition};
@@ -14,6 +14,7 @@ use super::decided::Decided;
 use super::existing::{COMPLETED, NOT_OVER, RunEnd, Seen};
 use super::facts::State;
 use super::grants::Granted;
+use super::terms;
 use crate::isolation::{CONFINED, NOT_CONFINED, unconfined};
 use crate::jobs::{has_started, obstacle, told_from};
 use crate::requires::destination;
@@ -46,12 +47,13 @@ const REVOKED: &str = "PolicyRevoked";
 const NOT_STARTED: &str = "NotStarted";
 
 /// Reasons of waiting that concern the template.
-const OF_TEMPLATE: [&str; 5] = [
+const OF_TEMPLATE: [&str; 6] = [
     "TemplateNotFound",
     "TemplateInvalid",
     "Invalid",
     "PolicyMissing",
     "PolicyNotVerified",
+    "EmergencyConfigInvalid",
 ];
 
 struct Conditions<'a> {
@@ -126,10 +128,20 @@ impl Conditions<'_> {
         }
     }
 
-    /// Sets the condition of a run that ends because it is not confined.
-    fn unconfined(&mut self, end: &RunEnd) {
+    /// Sets the conditions of the change ticket and of the emergency of a run.
+    fn declared(&mut self, decided: &Decided) {
+        for fact in terms::facts(decided) {
+            self.set(fact.type_, fact.holds, fact.reason, fact.message);
+        }
+    }
+
+    /// Sets the condition because of which a run ends: its confinement, its approvals, its change ticket or its emergency.
+    fn failed(&mut self, end: &RunEnd) {
         if end.reason == NOT_CONFINED {
             self.confined(unconfined(end.message.as_str()));
+        }
+        if let Some(type_) = terms::failed_condition(end) {
+            self.set(type_, false, &end.reason, end.message.as_str());
         }
     }
 }
@@ -186,28 +198,27 @@ pub(super) fn report(
                 _ => None,
             };
             goes_on(&mut conditions, run, decided, &seen, failure);
+            conditions.declared(decided);
             conditions.granted(decided, granted);
             conditions.confined(isolation.fact());
         }
         State::Ending(end, _) => {
-            conditions.unconfined(end);
+            conditions.failed(end);
             conditions.set(COMPLETED, false, &end.reason, end.message.as_str());
         }
         State::Ended(end, at, decided) => match failure {
             None => {
-                if [approval::DENIED, EndReason::ApprovalTimedOut.into()]
-                    .contains(&end.reason.as_str())
-                {
-                    conditions.set(APPROVED, false, &end.reason, end.message.as_str());
-                }
                 let Some(seen) = seen() else {
                     return status;
                 };
                 if let Some(decided) = decided.as_ref().filter(|_| seen.has_begun(run)) {
                     goes_on(&mut conditions, run, decided, &seen, None);
+                    if terms::failed_condition(end).is_none() {
+                        conditions.declared(decided);
+                    }
                     conditions.granted(decided, None);
                 }
-                conditions.unconfined(end);
+                conditions.failed(end);
                 is_over(&mut conditions, end, at.unwrap_or(now));
                 status.outputs = seen.outputs().or(status.outputs);
             }
@@ -241,7 +252,7 @@ fn waits(conditions: &mut Conditions<'_>, obstacle: &Failure) {
         approval::WAITING => APPROVED,
         "BrokerUnavailable" => BROKER_READY,
         "SecretsNotReadable" => CREDENTIALS_READY,
-        _ => JOB_CREATED,
+        reason => terms::waits_for(reason).unwrap_or(JOB_CREATED),
     };
     conditions.set(type_, false, obstacle.reason, obstacle.message.as_str());
     conditions.status.phase = Some(RunPhase::Pending);
@@ -352,7 +363,7 @@ pub(super) fn transitions(
     let phase = |status: &HarnessRunStatus| status.phase.unwrap_or_default();
     let (phase_before, phase) = (before.map_or(RunPhase::Pending, phase), phase(after));
     let had_job = before.is_some_and(|status| status.job_name.is_some());
-    let mut told = Vec::new();
+    let mut told: Vec<Transition> = terms::event(before, after).into_iter().collect();
     let mut tell = |warning, reason, action, note: String| {
         told.push(Transition {
             warning,

@@ -3,13 +3,16 @@
 use oz_api::harness::{HarnessRun, RunPhase};
 use oz_api::{AccessLock, Phase, Requester, encode};
 use oz_core::access::approval::Candidate;
+use oz_core::access::denial::Denial;
 use oz_core::access::lock::{self, Access};
+use oz_core::access::policy::{self, Judgement};
 use oz_core::access::stamp;
 use oz_core::lifecycle::seal::Keys;
 
 use crate::objects::KIND;
 use crate::pod::Prompt;
 use crate::stored::StoredObject;
+use crate::terms;
 
 /// Returns the access of a run, as locks select it.
 pub(super) fn access<'a>(submitter: &'a Requester, run: &'a HarnessRun) -> Access<'a> {
@@ -35,6 +38,22 @@ pub fn spec_digest(run: &HarnessRun) -> String {
     encode::digest(&run.spec)
 }
 
+/// Checks whether the access policies permit the run, by their sealed judgement.
+///
+/// # Errors
+/// The denial.
+pub(super) fn judged(run: &HarnessRun, judgement: Option<&Judgement>) -> Result<(), Denial> {
+    policy::fulfils(judgement, terms::ask(&run.spec))?;
+    match policy::ceiling(judgement) {
+        Some(ceiling) if !ceiling.is_positive() => {
+            let message =
+                format!("an AccessPolicy limits the run to {ceiling}, which leaves no time");
+            Err(Denial::new(policy::DENIED, message))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns the run in the form that approvals use.
 #[must_use]
 pub fn candidate<'a>(run: &StoredObject<'a, HarnessRun>) -> Candidate<'a> {
@@ -52,7 +71,7 @@ pub fn candidate<'a>(run: &StoredObject<'a, HarnessRun>) -> Candidate<'a> {
             RunPhase::Running | RunPhase::Idle => Phase::Active,
             RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled => Phase::Expired,
         },
-        emergency: false,
+        emergency: object.spec.is_emergency(),
     }
 }
 

@@ -1,12 +1,12 @@
 //! The claim of a workspace.
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use oz_api::harness::Workspace;
-use oz_api::labels;
 use serde_json::{Value, json};
 
-use super::KIND;
-use crate::child;
+use crate::child::object;
 use crate::pod::claim_name;
+use crate::seed::metadata;
 use crate::stored::StoredObject;
 
 /// The claim of a workspace, which owns it. A copy has its content by the storage class.
@@ -33,18 +33,5 @@ pub fn claim(workspace: &StoredObject<'_, Workspace>) -> Value {
             });
         }
     }
-    let mut claim = json!({
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {
-            "name": claim_name(name),
-            "namespace": workspace.namespace.as_str(),
-            "labels": {"paddock.dev/workspace": labels::value(name)},
-            "annotations": {},
-            "ownerReferences": [child::owned(KIND, &workspace.identity)],
-        },
-        "spec": spec,
-    });
-    child::mark(&mut claim["metadata"], KIND, &workspace.identity);
-    claim
+    object::<PersistentVolumeClaim>(&metadata(workspace, claim_name(name)), spec)
 }

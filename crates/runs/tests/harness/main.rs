@@ -12,6 +12,7 @@ mod admission;
 mod approving;
 mod credentials;
 mod definitions;
+mod emergencies;
 mod git_server;
 mod isolation;
 mod lean;
@@ -30,6 +31,7 @@ mod seeds;
 mod seeds_https;
 mod starting;
 mod templates;
+mod tickets;
 mod world;
 
 use jiff::Timestamp;

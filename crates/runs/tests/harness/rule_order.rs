@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use oz_api::harness::{BrokerPolicy, HarnessRunStatus, HarnessTemplate};
 use oz_core::controller::{Controller as _, Failure, Live, Outcome, Verdict};
 use oz_core::lifecycle::seal::Keys;
+use oz_core::tickets::Answer;
 use oz_runs::policy::PodSecurity;
 use oz_runs::run::State;
 use serde::de::DeserializeOwned;
@@ -15,6 +16,7 @@ use crate::credentials::{injected, stamped};
 use crate::isolation::allow_dns;
 use crate::rule_table::{Outcomes, table, violations};
 use crate::runs::{Begun, Submitted, lock};
+use crate::tickets::{checks, said};
 use crate::{now, policy, template};
 
 /// The rules, which [`World::violate`] and [`violate`] violate in this order. A later change replaces the effects of an
@@ -22,7 +24,9 @@ use crate::{now, policy, template};
 const RULES: &str = "has ended, being deleted, spec, interactive, stamp missing, stamp unverified, \
     stamp of another run, other stamps: unknown, other stamps: the same, lock, locks unreadable, \
     template: missing, template: missing for a minute, template: base missing, template: invalid, \
-    discovery expired, grants, workspace of other templates, too many runs, overlay, \
+    emergency: not allowed, emergency: without reason, emergency: invalid, emergency: reviews unknown, \
+    emergency: reviews, ticket: missing, ticket: unknown check, ticket: pending, ticket: refused, \
+    ticket: unavailable, discovery expired, grants, workspace of other templates, too many runs, overlay, \
     policy unverified, provider not served, credential incomplete, secret unreadable, \
     pod security: unknown, pod security: unreadable, pod security: restricted, \
     pod security: cooperative, workspace: lacking, workspace: missing, workspace: being deleted, \
@@ -85,6 +89,21 @@ impl World {
             "template: missing for a minute" => self.at = deadline,
             "template: base missing" => self.template["baseTemplateRef"] = json!({"name": "base"}),
             "template: invalid" => self.template["defaults"] = json!({"timeout": "-1s"}),
+            "emergency: not allowed" => self.declare(json!(["bob"])),
+            "emergency: reviews unknown" | "emergency: reviews" => self.declare(json!(["ada"])),
+            "emergency: without reason" => {
+                self.declare(json!(["ada"]));
+                self.run["reason"] = Value::Null;
+            }
+            "emergency: invalid" => {
+                self.declare(json!(["ada"]));
+                self.template["emergency"]["maxDuration"] = json!("soon");
+            }
+            "ticket: missing" => self.template["ticket"] = json!({}),
+            "ticket: unknown check" => self.name_ticket("other"),
+            "ticket: pending" | "ticket: refused" | "ticket: unavailable" => {
+                self.name_ticket("jira");
+            }
             "discovery expired" => {
                 let reason = "to find out what it needs";
                 let discovery = json!({"accepted": true, "reason": reason, "expiresAt": now()});
@@ -129,6 +148,20 @@ impl World {
         }
     }
 
+    /// Declares an emergency by a template that lets these users declare one.
+    fn declare(&mut self, users: Value) {
+        self.run["emergency"] = json!(true);
+        self.run["reason"] = json!("INC-7");
+        let review = json!({"users": ["erin"]});
+        self.template["emergency"] = json!({"users": users, "review": review});
+    }
+
+    /// Names a change ticket that this check must accept.
+    fn name_ticket(&mut self, check: &str) {
+        self.run["ticket"] = json!("INC-42");
+        self.template["ticket"] = json!({"check": check});
+    }
+
     fn submitted(&self) -> Submitted {
         let mut submitted = Submitted::new(self.run.clone());
         submitted.controller.require_confined = true;
@@ -139,6 +172,8 @@ impl World {
         facts.has_policies = true;
         facts.workspace = Some(Arc::new(parsed(self.workspace.clone())));
         facts.pod_security = Some(Ok(PodSecurity::Privileged));
+        facts.unreviewed = Some(Ok(Vec::new()));
+        facts.tickets = checks();
         if !self.is_first_pass {
             submitted.run.status = Some(HarnessRunStatus::default());
         }
@@ -216,6 +251,18 @@ fn violate(rule: &str, it: &mut Submitted) {
         "lock" => facts.locks.all = lock(&json!({"user": "ada"})).all,
         "locks unreadable" => facts.locks.unreadable = 1,
         "template: missing" | "template: missing for a minute" => facts.template = None,
+        "emergency: reviews unknown" => facts.unreviewed = None,
+        "emergency: reviews" => {
+            facts.unreviewed = Some(Ok(vec!["u-7".to_owned(), "u-8".to_owned()]));
+        }
+        "ticket: refused" => {
+            let closed = Answer::Refused("the ticket is closed".to_owned());
+            said(&mut facts.tickets, "jira", 0, closed);
+        }
+        "ticket: unavailable" => {
+            let away = Answer::Away("no response within 3s".to_owned());
+            said(&mut facts.tickets, "jira", 0, away);
+        }
         "too many runs" => facts.older = 2,
         "policy unverified" => granting.metadata.annotations = None,
         "secret unreadable" => {

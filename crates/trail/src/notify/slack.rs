@@ -105,6 +105,7 @@ fn commands(record: &Record) -> Vec<String> {
         Action::ApprovalRequested | Action::ApprovalEscalated => {
             vec![about("approve"), about("deny")]
         }
+        Action::EmergencyGranted if request.kind == "HarnessRun" => vec![about("run cancel")],
         Action::AccessGranted | Action::EmergencyGranted => vec![about("revoke")],
         _ => Vec::new(),
     }

@@ -12,6 +12,7 @@ use oz_core::kinds::Kind as _;
 use oz_runs::objects::KIND;
 use oz_runs::run::{candidate, spec_digest};
 use oz_runs::stored::StoredObject;
+use oz_runs::terms;
 
 use super::approvable::{Approvable, Judged, Question, answers, stricter};
 use crate::harness::{FoundTemplate, RunTemplates};
@@ -81,9 +82,11 @@ impl Runs {
             template: Some(template),
         };
         let new = self.judges.judge_run(cx, &review.user, &asking).await?;
-        let (sealed, reason) = (stamp.judgement.as_ref(), run.spec.reason.as_deref());
-        let why = policy::stricter_without_template(sealed, new.as_ref(), reason, "harness run");
-        let Some(why) = why else {
+        let sealed = stamp.judgement.as_ref();
+        let tickets = template.resolved().map(|resolved| resolved.tickets);
+        let tickets = tickets.unwrap_or_default();
+        let ask = terms::ask(&run.spec);
+        let Some(why) = policy::stricter_of_run(sealed, new.as_ref(), ask, &tickets) else {
             return Ok(());
         };
         let stored = StoredObject::new(run).map_err(unidentified)?;

@@ -108,7 +108,7 @@ impl ApprovalValidator {
         }
         let (kind, digest) = (Answer::title(), object.spec_digest());
         let stamped = stamp::verify(&self.keys, kind, &object.metadata, &digest);
-        is_who_asks(stamped, &review.user, "create the answer")?;
+        is_who_asks(&stamped, &review.user, "create the answer")?;
         let approver = requester(&review.user);
         let place = namespace.filter(|_| !is_own);
         let access = Access::bound(&approver, &[], place);

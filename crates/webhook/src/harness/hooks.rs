@@ -8,7 +8,7 @@ use oz_core::for_each_kind;
 use oz_runtime::Feeds;
 
 use super::rules::{Checked, Reviewed};
-use super::run::{Definitions, RunValidator};
+use super::run::{RunValidator, WatchedDefinitions};
 use super::stamp::{RunStamper, Stamped, Stamper};
 use super::templates::RunTemplates;
 use super::validate::{Installation, Validator};
@@ -75,11 +75,12 @@ fn run(grounds: &Grounds, feeds: &Feeds, locks: &Locks, templates: &RunTemplates
     let handler = RunValidator {
         keys: grounds.keys.clone(),
         installation: installation(grounds),
-        definitions: Definitions {
+        watched: WatchedDefinitions {
             templates: templates.clone(),
             policies: Watched(feeds.store()),
             workspaces: Watched(feeds.store()),
         },
+        reviews: Watched(feeds.store()),
         locks: locks.clone(),
     };
     validating::<HarnessRun>(grounds, Hook::validating("validate-harnessrun", handler))

@@ -2,79 +2,48 @@
 //! grant the requirements of their template, and whether their submitter may read the sources of
 //! their prompt.
 
+use std::iter::empty;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
-use oz_api::encode;
 use oz_api::harness::{BrokerPolicy, HarnessRun, Workspace};
-use oz_core::access::lock::Access;
-use oz_core::access::policy::{self, Judgement};
+use oz_api::{AccessReview, encode};
+use oz_core::access::emergency;
+use oz_core::access::rules::{Creation, Served};
 use oz_core::access::seal::Keys;
-use oz_core::access::stamp;
-use oz_core::validate::{REQUEST_METADATA, Violation};
-use oz_runs::admission;
-use oz_runs::policy::Matching;
-use oz_runs::requires::{self, Shortfall};
+use oz_core::validate::REQUEST_METADATA;
+use oz_runs::objects::KIND;
+use oz_runs::run::creation::{Definitions, NamedTemplate, NewRun, RunQuestion, Unavailable};
 use oz_runs::run::spec_digest;
-use oz_runs::template::{Resolved, Unresolved};
+use oz_runs::{admission, terms};
 use oz_trail::Action;
 
 use super::authors::may_get;
 use super::record;
 use super::templates::RunTemplates;
 use super::validate::Installation;
+use crate::creation::apply;
 use crate::lock::Locks;
-use crate::refusal::{
-    bounded, denied, forbidden, immutable, invalid, namespace, status_is_the_operators,
-};
-use crate::stamp::{is_who_asks, requester};
+use crate::refusal::{bounded, immutable, namespace, status_is_the_operators};
+use crate::stamp::requester;
 use crate::validate_request::{no_owner_added, same_requester};
 use crate::watched::Watched;
-
-const KIND: &str = "HarnessRun";
 
 /// The hook that checks runs.
 pub(super) struct RunValidator {
     pub(super) keys: Keys,
     pub(super) installation: Installation,
-    pub(super) definitions: Definitions,
+    pub(super) watched: WatchedDefinitions,
+    pub(super) reviews: Watched<AccessReview>,
     pub(super) locks: Locks,
 }
 
 /// The definitions of runs and their permissions, as the watches have shown them.
-pub(super) struct Definitions {
+pub(super) struct WatchedDefinitions {
     pub(super) templates: RunTemplates,
     pub(super) policies: Watched<BrokerPolicy>,
     pub(super) workspaces: Watched<Workspace>,
-}
-
-/// A resolved template of a run, with its digest.
-struct Found {
-    resolved: Resolved,
-    digest: String,
-}
-
-/// The reason why the template of a run is unavailable.
-#[derive(Debug, thiserror::Error)]
-enum Unavailable {
-    /// The name of the template is invalid.
-    #[error("the name of the template is invalid")]
-    Misnamed,
-    /// It does not exist.
-    #[error("template {template} does not exist; the run waits a minute for it")]
-    Missing {
-        /// The name of the template.
-        template: String,
-    },
-    /// It cannot be resolved.
-    #[error("template {template}: {why}")]
-    Unresolved {
-        /// The name of the template.
-        template: String,
-        /// The reason.
-        why: Unresolved,
-    },
 }
 
 impl Validate for RunValidator {
@@ -118,68 +87,84 @@ impl RunValidator {
         review: &Review<HarnessRun>,
         run: &HarnessRun,
     ) -> Result<Notes, Rejection> {
-        let decided = self.decide(cx, review, run).await;
+        let creator = requester(&review.user);
+        let namespace = namespace(review)?;
+        let creation = Creation {
+            now: cx.now,
+            creator: &creator,
+            namespace: Some(namespace),
+            served: Served {
+                own: Some(&self.installation.namespace),
+                namespaces: &self.installation.served,
+            },
+            is_canary: false,
+        };
+        let mut new = NewRun::new(&self.keys, creation, (namespace, run));
+        let decided = self.decide(cx, review, (namespace, run), &mut new).await;
         let mut written = record::about(cx.now, review, Action::RunSubmitted, &spec_digest(run));
         written.template.clone_from(&run.spec.template_ref.name);
-        if let Ok((_, digest)) = &decided {
-            written.template_digest.clone_from(digest);
+        if let (Ok(_), Some(template)) = (&decided, new.found_template()) {
+            written.template_digest = Some(template.digest.clone());
         }
-        if let Some(reason) = &run.spec.reason {
-            written = written.detail("reason", reason.clone());
-        }
+        written.details.extend(terms::details(&run.spec));
         let rejection = decided.as_ref().err();
         record::decided(cx, &*self.installation.records, written, rejection).await?;
-        decided.map(|(notes, _)| notes)
+        decided
     }
 
-    /// Decides whether the run is admitted; returns the digest of its template, if the template
-    /// exists.
     async fn decide(
         &self,
         cx: &Cx,
         review: &Review<HarnessRun>,
-        run: &HarnessRun,
-    ) -> Result<(Notes, Option<String>), Rejection> {
-        let namespace = namespace(review)?;
-        self.installation.serves(Some(namespace))?;
-        bounded(&run.metadata, None, &REQUEST_METADATA)?;
-        let mut violations = admission::run(run);
-        // An invalid name is not looked up.
-        let named = violations
-            .iter()
-            .all(|one| one.field != "spec.templateRef.name");
-        let found = match named {
-            true => self.template(namespace, run).await?,
-            false => Err(Unavailable::Misnamed),
-        };
-        let policies = self.policies(namespace).await?;
-        let name = &run.spec.template_ref.name;
-        let matching = Matching::from_policies(policies.iter().map(|policy| &**policy), name);
-        if let Ok(found) = &found {
-            let workspace = self.workspace(namespace, run).await?;
-            let resolved = &found.resolved;
-            let of_template =
-                admission::run_of_template(run, resolved, &matching, workspace.as_deref());
-            violations.extend(of_template);
-        }
-        if !violations.is_empty() {
-            return Err(invalid(KIND, &violations));
-        }
-        let judgement = self.stamped(review, run)?;
-        let submitter = requester(&review.user);
-        let access = Access::run(&submitter, Some(namespace), name);
-        self.locks.admit(&access, cx.now).await?;
-        let reason = run.spec.reason.as_deref();
-        policy::permits(judgement.as_ref(), reason, "harness run").map_err(denied)?;
-        let reads = admission::of_run(run);
-        may_get(&cx.client, &review.user, namespace, &reads).await?;
-        match found {
-            Ok(found) => {
-                granted(name, namespace, &found.resolved, &matching, cx.now)?;
-                Ok((Notes::none(), Some(found.digest)))
+        named: (&str, &HarnessRun),
+        new: &mut NewRun<'_>,
+    ) -> Result<Notes, Rejection> {
+        loop {
+            match apply(KIND, &*new)? {
+                ControlFlow::Break(notes) => return Ok(notes),
+                ControlFlow::Continue(question) => {
+                    self.read(cx, review, named, new, question).await?;
+                }
             }
-            Err(why) => Ok((Notes::none().warn(why.to_string()), None)),
         }
+    }
+
+    /// Answers a question of the rules.
+    async fn read(
+        &self,
+        cx: &Cx,
+        review: &Review<HarnessRun>,
+        (namespace, run): (&str, &HarnessRun),
+        new: &mut NewRun<'_>,
+        question: RunQuestion,
+    ) -> Result<(), Rejection> {
+        match question {
+            RunQuestion::Locks => new.facts.locks = Some(self.locks.read().await?),
+            RunQuestion::Template => {
+                new.facts.template = Some(self.template(namespace, run).await?);
+            }
+            RunQuestion::Definitions => {
+                let policies = self.policies(namespace).await?;
+                let workspace = self.workspace(namespace, run).await?;
+                new.facts.definitions = Some(Definitions {
+                    policies,
+                    workspace,
+                });
+            }
+            RunQuestion::Reviews => {
+                let reviews = self.reviews.all().await?;
+                let reviews = reviews.iter().map(AsRef::as_ref);
+                let (submitter, uid) = (requester(&review.user), run.metadata.uid.as_deref());
+                let found =
+                    emergency::unreviewed(&self.keys, &submitter, uid, reviews, empty(), empty());
+                new.facts.unreviewed = Some(found);
+            }
+            RunQuestion::Reads(named) => {
+                may_get(&cx.client, &review.user, namespace, &named).await?;
+                new.facts.may_read = true;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the resolved template, or the reason why it is unavailable: the operator waits for
@@ -188,35 +173,26 @@ impl RunValidator {
         &self,
         namespace: &str,
         run: &HarnessRun,
-    ) -> Result<Result<Found, Unavailable>, Rejection> {
+    ) -> Result<Result<NamedTemplate, Unavailable>, Rejection> {
         let reference = &run.spec.template_ref;
-        let template = || reference.name.clone();
-        let Some(found) = self
-            .definitions
-            .templates
-            .find(namespace, reference)
-            .await?
-        else {
-            return Ok(Err(Unavailable::Missing {
-                template: template(),
-            }));
+        let template = reference.name.clone();
+        let found = self.watched.templates.find(namespace, reference).await?;
+        let Some(found) = found else {
+            return Ok(Err(Unavailable::Missing(template)));
         };
         Ok(match found.resolved() {
-            Ok(resolved) => Ok(Found {
+            Ok(resolved) => Ok(NamedTemplate {
                 resolved,
                 digest: encode::digest(found.spec()),
             }),
-            Err(why) => Err(Unavailable::Unresolved {
-                template: template(),
-                why,
-            }),
+            Err(why) => Err(Unavailable::Unresolved { template, why }),
         })
     }
 
     async fn policies(&self, namespace: &str) -> Result<Vec<Arc<BrokerPolicy>>, Rejection> {
         let is_here =
             |policy: &BrokerPolicy| policy.metadata.namespace.as_deref() == Some(namespace);
-        self.definitions.policies.select(is_here).await
+        self.watched.policies.select(is_here).await
     }
 
     async fn workspace(
@@ -225,45 +201,8 @@ impl RunValidator {
         run: &HarnessRun,
     ) -> Result<Option<Arc<Workspace>>, Rejection> {
         match &run.spec.workspace_ref {
-            Some(name) => {
-                self.definitions
-                    .workspaces
-                    .find(Some(namespace), name)
-                    .await
-            }
+            Some(name) => self.watched.workspaces.find(Some(namespace), name).await,
             None => Ok(None),
         }
     }
-
-    /// Checks that the stored run is the stamped run. Returns the judgement of the access policies.
-    fn stamped(
-        &self,
-        review: &Review<HarnessRun>,
-        run: &HarnessRun,
-    ) -> Result<Option<Judgement>, Rejection> {
-        let stamp = stamp::open(&self.keys, KIND, &run.metadata, &spec_digest(run));
-        let stamped = stamp.as_ref().map(|stamp| stamp.requester.clone());
-        let stamped = stamped.map_err(Clone::clone);
-        is_who_asks(stamped, &review.user, "submit the run")?;
-        Ok(stamp.ok().and_then(|stamp| stamp.judgement))
-    }
-}
-
-/// Denies a run if its template requires more than the policies grant.
-fn granted(
-    name: &str,
-    namespace: &str,
-    resolved: &Resolved,
-    policies: &Matching<'_>,
-    now: Timestamp,
-) -> Result<(), Rejection> {
-    let Err(shortfall) = requires::admitted(name, namespace, resolved, policies, now) else {
-        return Ok(());
-    };
-    let reason = match shortfall {
-        Shortfall::Expired { .. } => "DiscoveryExpired",
-        Shortfall::Lacking { .. } => "NotGranted",
-    };
-    let violation = Violation::new("spec.templateRef", shortfall.to_string());
-    Err(forbidden(reason, &violation.field, &violation.message))
 }

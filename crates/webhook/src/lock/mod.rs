@@ -33,12 +33,20 @@ impl Locks {
         lock::Locks { all, unreadable }
     }
 
-    /// Checks whether a lock blocks this request.
+    /// Returns all locks.
+    ///
+    /// # Errors
+    /// They are not listed yet.
+    pub(crate) async fn read(&self) -> Result<lock::Locks, Rejection> {
+        Ok(self.all(self.0.all().await?))
+    }
+
+    /// Checks whether a lock blocks this approval or denial.
     ///
     /// # Errors
     /// The lock, or the reason why locks cannot be read.
     pub(crate) async fn admit(&self, access: &Access<'_>, now: Timestamp) -> Result<(), Rejection> {
-        let admitted = self.all(self.0.all().await?).admit(access, now);
+        let admitted = self.read().await?.admit(access, now);
         admitted.map_err(|not| match not {
             NotAdmitted::Locked(lock) => denied(lock.denial()),
             NotAdmitted::Unreadable(failure) => {

@@ -192,6 +192,7 @@ impl Judges {
             template: &run.spec.template_ref.name,
             template_found: template.map(FoundTemplate::object),
             reason: run.spec.reason.as_deref(),
+            ticket: run.spec.ticket.as_deref(),
         };
         let situation = || {
             let resolved = template.and_then(|template| template.resolved().ok());

@@ -216,17 +216,21 @@ async fn a_role_by_pattern_must_be_harmless_and_one_by_name_is_warned_of() {
 #[tokio::test]
 async fn binding_is_refused_while_permissions_are_unknown() {
     let webhook = Webhook::new(Server {
+        undecided: true,
+        ..Server::default()
+    });
+    let stamped = registered(webhook.stamped(&bob(binding())).await);
+    tokio::time::pause();
+    let answer = webhook.validate(&bob(stamped.clone())).await;
+    assert_eq!(answer.refusal(), Some("PermissionsUnknown"));
+    // Nor is a binding stamped or admitted while policies or locks about it may not have been read.
+    let webhook = Webhook::new(Server {
         silent: true,
         ..Server::default()
     });
-    let stamped = Webhook::new(Server::default())
-        .stamped(&bob(binding()))
-        .await;
-    tokio::time::pause();
-    let answer = webhook.validate(&bob(registered(stamped))).await;
-    assert_eq!(answer.refusal(), Some("PermissionsUnknown"));
-    // A binding is not stamped either while the policies about it may not have been read yet.
     let answer = webhook.review("mutate", &bob(binding())).await;
+    assert_eq!(answer.refusal(), Some("NotReady"));
+    let answer = webhook.validate(&bob(stamped)).await;
     assert_eq!(answer.refusal(), Some("NotReady"));
 }
 

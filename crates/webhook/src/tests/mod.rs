@@ -11,6 +11,7 @@ mod composite;
 mod connect;
 mod copies;
 mod cost;
+mod creation;
 mod deletion;
 mod extra;
 mod harness;

@@ -40,7 +40,7 @@ fn person(user: &str, uid: &str) -> Requester {
 }
 
 /// Returns an open review for dana's access, as the operator creates it.
-fn open(name: &str) -> AccessReview {
+pub(super) fn open(name: &str) -> AccessReview {
     let spec = AccessReviewSpec {
         access_request_ref: Some(AccessRequestReference {
             name: name.into(),
@@ -79,7 +79,7 @@ fn written(name: &str, at: Timestamp) -> AccessReview {
     review
 }
 
-fn value(review: &AccessReview) -> Value {
+pub(super) fn value(review: &AccessReview) -> Value {
     serde_json::to_value(review).unwrap()
 }
 

@@ -40,6 +40,8 @@ pub(super) struct Server {
     pub(super) served: Vec<String>,
     /// True if it never responds.
     pub(super) silent: bool,
+    /// True if it never responds to a SubjectAccessReview.
+    pub(super) undecided: bool,
     /// The number of published events.
     pub(super) events: AtomicUsize,
     /// The specs of the received SubjectAccessReviews.
@@ -92,6 +94,9 @@ impl Server {
         let body = match path {
             "/apis/crds.wizardofoz.co/v1alpha1/execaccesstemplates" => list("ExecAccessTemplate"),
             "/apis/crds.wizardofoz.co/v1alpha1/podaccesstemplates" => list("PodAccessTemplate"),
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews" if self.undecided => {
+                return std::future::pending().await;
+            }
             "/apis/authorization.k8s.io/v1/subjectaccessreviews" => {
                 let body = request.into_body().collect_bytes().await.unwrap();
                 self.judge(serde_json::from_slice(&body).unwrap())

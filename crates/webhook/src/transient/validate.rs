@@ -2,31 +2,28 @@
 //! the contents of an existing one are immutable; only the operator writes its status.
 
 use std::marker::PhantomData;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
-use oz_api::RoleKind;
+use oz_api::{RoleKind, RoleReference};
 use oz_audit::Sink;
-use oz_core::access::lock::Access;
-use oz_core::access::policy::{self, Judgement};
+use oz_core::access::rules::{Creation, Served};
 use oz_core::access::seal::Keys;
-use oz_core::controller::Failure;
-use oz_core::lifecycle::window::has_come;
-use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Listed, Policy, Terms, may_bind};
-use oz_core::validate::{REQUEST_METADATA, Violation};
+use oz_core::transient::creation::{BindingQuestion, NewBinding, has_finalizer};
+use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Policy, may_bind};
+use oz_core::validate::REQUEST_METADATA;
 use oz_trail::{Action, Decision};
 
 use super::waiting::WaitingBindings;
+use crate::creation::apply;
 use crate::lock::Locks;
 use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
-use crate::refusal::{
-    bounded, denied, forbidden, immutable, invalid, served, status_is_the_operators,
-};
-use crate::stamp::{is_who_asks, requester};
+use crate::refusal::{bounded, immutable, status_is_the_operators};
+use crate::stamp::requester;
 use crate::validate_request::{no_owner_added, same_requester};
 
 /// The hook that checks transient bindings of one kind.
@@ -66,17 +63,30 @@ impl<K: Kind> Validate for BindingValidator<K> {
 
 impl<K: Kind> BindingValidator<K> {
     async fn create(&self, cx: &Cx, review: &Review<K>, object: &K) -> Result<Notes, Rejection> {
-        let binding = object.view();
-        let decided = self.decide(cx, review, &binding).await;
+        let creator = requester(&review.user);
+        let creation = Creation {
+            now: cx.now,
+            creator: &creator,
+            namespace: review.namespace.as_deref(),
+            // The limits of bindings reserve oz's own namespace.
+            served: Served {
+                own: None,
+                namespaces: &self.served,
+            },
+            is_canary: false,
+        };
+        let mut new = NewBinding::new(&self.keys, creation, &self.policy, object);
+        let decided = self.decide(cx, review, &mut new).await;
         if cx.dry_run {
             return decided;
         }
+        let binding = new.binding();
         let (action, decision, reason, message) = match &decided {
             Ok(_) => (
                 Action::RequestCreated,
                 Decision::Allow,
                 "Admitted",
-                asks(&review.user, &binding),
+                asks(&review.user, binding),
             ),
             Err(rejection) => (
                 Action::RequestDenied,
@@ -86,14 +96,15 @@ impl<K: Kind> BindingValidator<K> {
             ),
         };
         let record = binding.admission(cx.now, action, decision, reason, message);
-        let stamp = binding.stamp(&self.keys).ok();
-        let judgement = stamp.and_then(|stamp| stamp.judgement);
-        let mut record = record::judged(record, judgement.as_ref());
-        record.user = Some(requester(&review.user));
+        let mut record = record::judged(record, new.judgement());
+        record.user = Some(creator.clone());
         review.display_name().clone_into(&mut record.request.name);
         match &decided {
             Ok(_) => record::write(&*self.records, &record).await?,
-            Err(_) => record::write_refusal(&*self.records, &record).await,
+            Err(_) => {
+                self.waiting.forget(counted_as(review, binding));
+                record::write_refusal(&*self.records, &record).await;
+            }
         }
         decided
     }
@@ -102,168 +113,56 @@ impl<K: Kind> BindingValidator<K> {
         &self,
         cx: &Cx,
         review: &Review<K>,
-        binding: &Binding<'_>,
+        new: &mut NewBinding<'_, K>,
     ) -> Result<Notes, Rejection> {
-        bounded(binding.metadata, None, &REQUEST_METADATA)?;
-        let terms = match &binding.terms {
-            Ok(terms) => terms,
-            Err(violations) => return Err(invalid(binding.kind, violations)),
-        };
-        let created = binding.metadata.creation_timestamp.as_ref();
-        let created = created.map_or(cx.now, |time| time.0);
-        let mut notes = self.window(cx.now, created, binding, terms)?;
-        let judgement = self.stamped(review, binding)?;
-        let namespace = review.namespace.as_deref();
-        served(&self.served, namespace)?;
-        let asking = requester(&review.user);
-        let listed = self
-            .policy
-            .permits(terms, namespace, created)
-            .map_err(|failure| refused::<K>(terms, &failure))?;
-        if !allowed(
-            &cx.client,
-            &review.user,
-            may_bind(&asking, namespace, &terms.role),
-        )
-        .await?
-        {
-            let role = &terms.role;
-            let message = format!(
-                "{} may not bind {} {} themselves (verb bind on the role), and so not through oz \
-                 either",
-                asking.user, role.kind, role.name
-            );
-            return Err(refused::<K>(
-                terms,
-                &Failure::invalid("MayNotBind", message),
-            ));
-        }
-        let access = Access::bound(&asking, &terms.subjects, namespace);
-        self.locks.admit(&access, cx.now).await?;
-        binding
-            .permitted(judgement.as_ref(), terms.reason.as_deref())
-            .map_err(denied)?;
-        notes = shortened(notes, terms, created, judgement.as_ref());
-        let rules = rules(&cx.client, &review.user, namespace, terms).await;
-        let rules = match listed {
-            // Read only for the warning: the operator's condition reports it as well.
-            Listed::ByName => rules.ok().flatten(),
-            _ => {
-                let rules = rules?;
-                if rules.is_none() {
-                    notes = notes.warn(format!(
-                        "{} {} does not exist; the binding is created when it exists",
-                        terms.role.kind, terms.role.name
-                    ));
-                }
-                rules
+        loop {
+            match apply(K::title(), &*new)? {
+                ControlFlow::Break(notes) => return Ok(notes),
+                ControlFlow::Continue(question) => self.read(cx, review, new, question).await?,
             }
-        };
-        let rules = rules.as_deref().unwrap_or(&[]);
-        let danger = Policy::permits_content(&terms.role, listed, rules, namespace)
-            .map_err(|failure| refused::<K>(terms, &failure))?;
-        let uid = binding.metadata.uid.as_deref().unwrap_or(&review.uid);
-        self.may_wait(cx, terms, (&asking.user, uid)).await?;
-        Ok(match danger {
-            Some(danger) => notes.warn(danger),
-            None => notes,
-        })
+        }
     }
 
-    /// Checks whether one more window of the user may wait to open: that of the object with this UID. This is the
-    /// last check, as the window counts from then on.
-    async fn may_wait(
+    /// Answers a question of the rules.
+    async fn read(
         &self,
         cx: &Cx,
-        terms: &Terms,
-        (user, uid): (&str, &str),
-    ) -> Result<(), Rejection> {
-        if terms.from.is_none_or(|from| has_come(cx.now, from)) {
-            return Ok(());
-        }
-        let permits = |waiting| {
-            let permitted = self.policy.permits_waiting(user, waiting);
-            permitted.map_err(|failure| refused::<K>(terms, &failure))
-        };
-        let (who, when) = ((user, uid), (cx.now, cx.dry_run));
-        self.waiting.admit(&self.keys, who, when, permits).await
-    }
-
-    /// Checks whether the window ever opens. The published kinds admit one that does not, and so
-    /// does oz.
-    fn window(
-        &self,
-        now: Timestamp,
-        created: Timestamp,
-        binding: &Binding<'_>,
-        terms: &Terms,
-    ) -> Result<Notes, Rejection> {
-        let Some(wrong) = terms.futile(now, created) else {
-            return Ok(Notes::none());
-        };
-        let field = format!("{}validUntil", K::PREFIX);
-        if K::LENIENT {
-            return Ok(Notes::none().warn(format!("{field}: {wrong}")));
-        }
-        Err(invalid(binding.kind, &[Violation::new(field, wrong)]))
-    }
-
-    /// Checks that the stored object is the stamped object, with oz's finalizer: another webhook
-    /// may have changed it in between, or this webhook may not have been called. Returns the
-    /// judgement of the access policies.
-    fn stamped(
-        &self,
         review: &Review<K>,
-        binding: &Binding<'_>,
-    ) -> Result<Option<Judgement>, Rejection> {
-        let stamp = binding.stamp(&self.keys);
-        let stamped = stamp.as_ref().map(|stamp| stamp.requester.clone());
-        let stamped = stamped.map_err(Clone::clone);
-        is_who_asks(stamped, &review.user, "create the object")?;
-        if !has_finalizer(binding.metadata) {
-            return Err(Rejection::forbidden(
-                "NoFinalizer",
-                format!(
-                    "the finalizer {FINALIZER} was removed after oz's webhook: without it a \
-                     deletion could leave the binding; check which other webhook removed it"
-                ),
-            ));
+        new: &mut NewBinding<'_, K>,
+        question: BindingQuestion,
+    ) -> Result<(), Rejection> {
+        let (user, namespace) = (&review.user, review.namespace.as_deref());
+        match question {
+            BindingQuestion::Locks => new.facts.locks = Some(self.locks.read().await?),
+            BindingQuestion::MayBind(role) => {
+                let right = may_bind(&requester(user), namespace, &role);
+                new.facts.may_bind = Some(allowed(&cx.client, user, right).await?);
+            }
+            BindingQuestion::Waiting => {
+                let permits =
+                    |waiting| self.policy.permits_waiting(&user.username, waiting).is_ok();
+                let uid = counted_as(review, new.binding());
+                let (who, when) = ((user.username.as_str(), uid), (cx.now, cx.dry_run));
+                let waiting = self.waiting.count(&self.keys, who, when, permits).await?;
+                new.facts.waiting = Some(waiting);
+            }
+            BindingQuestion::Role { role, for_warning } => {
+                let rules = rules(&cx.client, user, namespace, &role).await;
+                new.facts.role = Some(match for_warning {
+                    // The operator's condition reports it as well.
+                    true => rules.ok().flatten(),
+                    false => rules?,
+                });
+            }
         }
-        Ok(stamp.ok().and_then(|stamp| stamp.judgement))
+        Ok(())
     }
 }
 
-/// Adds a warning if access policies shorten the requested window.
-fn shortened(
-    notes: Notes,
-    terms: &Terms,
-    created: Timestamp,
-    judgement: Option<&Judgement>,
-) -> Notes {
-    let longest = policy::ceiling(judgement);
-    match longest.filter(|longest| SignedDuration::from(*longest) < terms.length(created)) {
-        Some(longest) => notes.warn(format!(
-            "the window will be {longest}, the maximum of the AccessPolicies of the cluster"
-        )),
-        None => notes,
-    }
-}
-
-fn has_finalizer(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> bool {
-    let mut finalizers = metadata.finalizers.iter().flatten();
-    finalizers.any(|name| name == FINALIZER)
-}
-
-/// Returns the denial by the policy, with the field that caused it.
-fn refused<K: Kind>(terms: &Terms, failure: &Failure) -> Rejection {
-    let field = match (failure.reason, terms.closes) {
-        ("ReservedNamespace", _) => "metadata.namespace".to_owned(),
-        ("WindowTooFar" | "TooManyWaiting", _) => format!("{}validFrom", K::PREFIX),
-        ("WindowTooLong", Closes::At(_)) => format!("{}validUntil", K::PREFIX),
-        ("WindowTooLong", Closes::After(_)) => format!("{}duration", K::PREFIX),
-        _ => format!("{}roleRef", K::PREFIX),
-    };
-    forbidden(failure.reason, &field, &failure.message)
+/// Returns the UID by which the binding counts.
+fn counted_as<'a, K>(review: &'a Review<K>, binding: &Binding<'a>) -> &'a str {
+    let uid = binding.metadata.uid.as_deref();
+    uid.unwrap_or(&review.uid)
 }
 
 /// Returns the rules of the role; `None` if the role does not exist.
@@ -271,11 +170,11 @@ async fn rules(
     client: &Client,
     user: &UserInfo,
     namespace: Option<&str>,
-    terms: &Terms,
+    role: &RoleReference,
 ) -> Result<Option<Vec<PolicyRule>>, Rejection> {
-    let (name, client) = (&terms.role.name, client.clone());
+    let (name, client) = (&role.name, client.clone());
     let read = async {
-        Ok(match (terms.role.kind, namespace) {
+        Ok(match (role.kind, namespace) {
             // A binding of the whole cluster is to no Role.
             (RoleKind::Role, None) => None,
             (RoleKind::Role, Some(namespace)) => {

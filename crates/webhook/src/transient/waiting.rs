@@ -77,18 +77,18 @@ impl WaitingBindings {
         self.kinds.push(Arc::new(Watched::<K>(feeds.store())));
     }
 
-    /// Admits one more binding of a user, with this UID, if `permits` allows it for the number of
-    /// waiting ones. It counts from then on, except for a dry run.
+    /// Returns the number of bindings of a user that wait for their windows. If `permits` allows one more, that with this
+    /// UID counts from then on, except for a dry run.
     ///
     /// # Errors
-    /// The denial by `permits`, or the failure of a read.
-    pub(crate) async fn admit(
+    /// The failure of a read.
+    pub(crate) async fn count(
         &self,
         keys: &Keys,
         (user, uid): (&str, &str),
         (now, dry_run): (Timestamp, bool),
-        permits: impl FnOnce(usize) -> Result<(), Rejection> + Send,
-    ) -> Result<(), Rejection> {
+        permits: impl FnOnce(usize) -> bool + Send,
+    ) -> Result<usize, Rejection> {
         let mut known = HashMap::new();
         for kind in &self.kinds {
             known.extend(kind.find(keys, user, now).await?);
@@ -100,11 +100,16 @@ impl WaitingBindings {
             now.duration_since(one.at).abs() < UNSEEN && !known.contains_key(uid)
         });
         let unseen = admitted.values().filter(|one| one.user == user).count();
-        permits(waiting + unseen)?;
-        if !dry_run {
+        let waiting = waiting + unseen;
+        if permits(waiting) && !dry_run {
             let user = user.to_owned();
             admitted.insert(uid.to_owned(), Admitted { user, at: now });
         }
-        Ok(())
+        Ok(waiting)
+    }
+
+    /// Stops counting an admitted binding with this UID that a later rule denied.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.admitted.lock().remove(uid);
     }
 }

@@ -16,7 +16,7 @@ mod tests;
 
 use jiff::Timestamp;
 use oz_api::duration::GoDuration;
-use oz_api::{AccessConfig, Requester, Reviewers, encode};
+use oz_api::{AccessConfig, EmergencyConfig, Requester, Reviewers, encode};
 use oz_trail::{Action, Record};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,10 +25,10 @@ use super::denial::{Denial, format_subjects, list};
 use crate::lifecycle::seal::{self, Keys, Purpose, SealError};
 use crate::lifecycle::window::after;
 
-pub use super::emergency_rule::may;
+pub use super::emergency_rule::{may, may_declare};
 pub use super::grant::Emergency;
 pub use count::unreviewed;
-pub(super) use stage::fact;
+pub use stage::fact;
 
 const PURPOSE: Purpose = Purpose::Emergency;
 
@@ -58,7 +58,12 @@ impl Terms {
     /// Parses the settings of a template; `None` if it allows no emergencies, or its settings are not valid.
     #[must_use]
     pub fn from_config(config: &AccessConfig) -> Option<Self> {
-        let config = config.emergency.as_ref()?;
+        Self::from_emergency(config.emergency.as_ref()?)
+    }
+
+    /// Parses the emergency settings of a template; `None` if they are not valid.
+    #[must_use]
+    pub fn from_emergency(config: &EmergencyConfig) -> Option<Self> {
         Some(Self {
             longest: config.max_duration.parse().ok()?,
             within: config.review.deadline.parse().ok()?,

@@ -6,7 +6,8 @@ use super::super::status::Fact;
 use super::{Emergency, reviewers_named};
 
 /// Returns the condition that a grant is an emergency.
-pub(in crate::access) fn fact(emergency: &Emergency) -> Fact {
+#[must_use]
+pub fn fact(emergency: &Emergency) -> Fact {
     let message = format!(
         "EMERGENCY: granted without an approval; to be reviewed until {} by {}",
         emergency.due_at,

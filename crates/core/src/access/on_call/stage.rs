@@ -10,7 +10,7 @@ use super::super::kind::{Assessment, FactsOf, Kind};
 use super::super::policy::{self, Judgement};
 use super::super::request::StoredRequest;
 use super::super::ticket::{Fresh, Lost, counts, due, lost, repeat};
-use super::name;
+use super::{OnCall, name};
 use crate::controller::{Plan, Step};
 use crate::kinds::AccessTemplate;
 use crate::lifecycle::End;
@@ -215,7 +215,10 @@ pub(in crate::access) fn wait<K: Kind>(
 
 /// Returns the plan of a grant while it lasts: its on-call checks, and the time of the next pass.
 pub(in crate::access) fn keep(now: Timestamp, grant: &Grant, known: &Tickets, plan: Plan) -> Plan {
-    let checks = sealed(grant, known).map(|(check, said, terms)| {
+    let Some(on_call) = &grant.on_call else {
+        return plan;
+    };
+    let checks = sealed(&grant.requester, on_call, known).map(|(check, said, terms)| {
         let person = Person::new(&grant.requester, check.group.as_deref());
         (ask(check, person, &grant.request.uid, false), said, terms)
     });
@@ -224,9 +227,14 @@ pub(in crate::access) fn keep(now: Timestamp, grant: &Grant, known: &Tickets, pl
 
 /// Returns the reason why a grant ends before its expiry: its requester is no longer on call, or no server responded
 /// for too long.
-pub(in crate::access) fn ended(now: Timestamp, grant: &Grant, known: &Tickets) -> Option<End> {
-    let user = &grant.requester.user;
-    let (check, lost) = lost(now, sealed(grant, known))?;
+pub(in crate::access) fn ended(
+    now: Timestamp,
+    requester: &Requester,
+    on_call: &OnCall,
+    known: &Tickets,
+) -> Option<End> {
+    let user = &requester.user;
+    let (check, lost) = lost(now, sealed(requester, on_call, known))?;
     let name = name(check);
     Some(match lost {
         Lost::Refused(why) => End::on_call_ended(format!(
@@ -240,12 +248,12 @@ pub(in crate::access) fn ended(now: Timestamp, grant: &Grant, known: &Tickets) -
 
 /// Returns the on-call checks that a grant seals, with their last responses and their settings.
 fn sealed<'a>(
-    grant: &'a Grant,
+    requester: &'a Requester,
+    on_call: &'a OnCall,
     known: &'a Tickets,
 ) -> impl Iterator<Item = (&'a OnCallCheck, Option<&'a Said>, CheckTerms)> + Clone {
-    let checks = grant.on_call.iter().flat_map(|on_call| &on_call.checks);
-    checks.map(|check| {
-        let person = Person::new(&grant.requester, check.group.as_deref());
+    on_call.checks.iter().map(|check| {
+        let person = Person::new(requester, check.group.as_deref());
         let terms = known.terms(&check.check).unwrap_or(CheckTerms::UNKNOWN);
         (check, about(known, &person, &check.check), terms)
     })

@@ -1,19 +1,15 @@
-//! The check for other NetworkPolicies. NetworkPolicies are additive: another one may open connections that oz's policy
-//! closes. This module finds the policies that also select a pod and permit more than its own policy, for every pod
-//! that oz confines: dedicated pods of grants, at the moment of the grant, where the result is only information; pods
-//! of harness runs and of seeds, at each change.
-//! See <https://kubernetes.io/docs/concepts/services-networking/network-policies/#the-two-sorts-of-pod-isolation>.
+//! The result of the check for other NetworkPolicies that open a dedicated pod, at the moment of the grant. It is only
+//! information.
 
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
-use kube::core::{Selector, SelectorExt as _};
-use oz_api::{Egress, Ingress, Network, conditions};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use oz_api::{Network, conditions};
 use serde::{Deserialize, Serialize};
 
 use crate::access::denial::list;
 use crate::access::status::Fact;
+use crate::confine::network::openers;
 use crate::controller::Failure;
 
 /// The result of the check whether other NetworkPolicies open more connections of a pod than its own policy.
@@ -75,58 +71,9 @@ impl Isolation {
     }
 }
 
-/// Returns the NetworkPolicies other than `own` that open what `network` closes to a pod with one of these sets of
-/// labels, in the order of their names.
-pub fn openers<'a, 'p, P: Borrow<NetworkPolicy>>(
-    network: Network,
-    own: &str,
-    labels: impl IntoIterator<Item = &'a BTreeMap<String, String>> + Clone,
-    policies: &'p [P],
-) -> Vec<&'p NetworkPolicy> {
-    let mut found: Vec<&'p NetworkPolicy> = policies
-        .iter()
-        .map(Borrow::borrow)
-        .filter(|policy| policy.metadata.name.as_deref() != Some(own))
-        .filter(|policy| {
-            let spec = policy.spec.as_ref();
-            spec.is_some_and(|spec| {
-                let mut sets = labels.clone().into_iter();
-                opens(spec, network) && sets.any(|labels| selects(spec, labels))
-            })
-        })
-        .collect();
-    found.sort_unstable_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
-    found
-}
-
-/// Checks whether the template closes any direction.
-pub(super) fn is_shut(network: Network) -> bool {
-    network.egress != Egress::All || network.ingress != Ingress::All
-}
-
-/// Checks whether a policy permits any traffic in a direction that the template closes. A policy without a rule permits
-/// none.
-fn opens(spec: &NetworkPolicySpec, network: Network) -> bool {
-    let says = |direction: &str| {
-        let mut types = spec.policy_types.iter().flatten();
-        types.any(|type_| type_ == direction)
-    };
-    let into = spec.ingress.as_ref().is_some_and(|rules| !rules.is_empty());
-    let out = spec.egress.as_ref().is_some_and(|rules| !rules.is_empty());
-    (network.ingress != Ingress::All && says("Ingress") && into)
-        || (network.egress != Egress::All && says("Egress") && out)
-}
-
-fn selects(spec: &NetworkPolicySpec, labels: &BTreeMap<String, String>) -> bool {
-    let Some(selector) = spec.pod_selector.clone() else {
-        return true;
-    };
-    // A policy with an unreadable selector is reported.
-    Selector::try_from(selector).map_or(true, |selector| selector.matches(labels))
-}
-
 #[cfg(test)]
 mod tests {
+    use oz_api::{Egress, Ingress};
     use serde_json::{Value, json};
 
     use super::*;

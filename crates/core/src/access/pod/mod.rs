@@ -17,7 +17,8 @@ use super::objects::{self, Objects};
 use super::request::StoredRequest;
 use super::status::Fact;
 use crate::access_command;
-use crate::build::{self, NameServer};
+use crate::build;
+use crate::confine::NameServer;
 use crate::controller::{Failure, Live, Plan, Step};
 use crate::gate::GateAccount;
 use crate::kinds::Kind as _;
@@ -28,7 +29,7 @@ use crate::lifecycle::window::after;
 use crate::mutate::{Model, RenderCache};
 use crate::validate::AccessPod;
 
-pub use isolation::{Isolation, openers};
+pub use isolation::Isolation;
 
 /// The controller of PodAccessRequests.
 #[derive(Clone, Debug)]

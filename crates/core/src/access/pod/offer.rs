@@ -7,10 +7,11 @@ use oz_trail::PodRef;
 use serde_json::Value;
 
 use super::PodAccess;
-use super::isolation::{Isolation, is_shut};
+use super::isolation::Isolation;
 use crate::access::grant::{Grant, OwnPod};
 use crate::access::kind::{Case, Offer, Otherwise, Question, State};
 use crate::build;
+use crate::confine::network::is_shut;
 use crate::controller::{Child, Failure};
 use crate::kinds::{AccessTemplate as _, Kind as _};
 use crate::mutate::{MutateError, Rendered};

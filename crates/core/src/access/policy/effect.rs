@@ -6,6 +6,7 @@ use oz_api::duration::GoDuration;
 use oz_api::{ApprovalConfig, ApprovalRule, Name, OnCallCheck};
 
 use super::combine::{content, missing, shorter};
+use super::run::fulfils;
 use super::{ANOTHER_TEMPLATE, DENIED, Extra, FAILED, Judgement, When, seen};
 use crate::access::decide::{Ask, Denial, REASON_REQUIRED};
 use crate::access::request::Request;
@@ -25,14 +26,10 @@ pub fn holds<T: AccessTemplate>(
     ask: Ask<'_>,
     template: &T,
 ) -> Result<(), Denial> {
-    not_refused(judgement, ask.reason)?;
+    fulfils(judgement, ask)?;
     let Some(judgement) = judgement else {
         return Ok(());
     };
-    for rule in &judgement.tickets {
-        let who = || format!("AccessPolicy {}", rule.policy);
-        ticket::validate(Some(&rule.ticket), who, ask)?;
-    }
     if judgement.asked > 0 && judgement.template.as_ref() != Some(&seen(template)) {
         let name = Name::from_metadata(template.meta())?;
         let why = format!(
@@ -45,7 +42,7 @@ pub fn holds<T: AccessTemplate>(
     Ok(())
 }
 
-/// Checks the same for an object of a kind that names no change ticket, such as a transient binding or a harness run.
+/// Checks the same for an object of a kind that names no change ticket, such as a transient binding.
 ///
 /// # Errors
 /// The reason why not, and the next step.
@@ -69,7 +66,10 @@ pub fn permits(
 }
 
 /// Checks that no access policy refuses, or requires a reason that is missing.
-fn not_refused(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
+pub(super) fn not_refused(
+    judgement: Option<&Judgement>,
+    reason: Option<&str>,
+) -> Result<(), Denial> {
     let Some(judgement) = judgement else {
         return Ok(());
     };
@@ -349,7 +349,7 @@ pub fn stricter_without_template(
     compared(sealed, new, permits, (rules, &cases), None)
 }
 
-fn compared(
+pub(super) fn compared(
     sealed: Option<&Judgement>,
     new: Option<&Judgement>,
     holds: Result<(), Denial>,

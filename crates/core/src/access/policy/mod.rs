@@ -5,6 +5,7 @@
 
 mod combine;
 mod effect;
+mod run;
 pub mod situation;
 pub mod status;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use effect::{
     Stricter, approval, approval_on_call, asks, both, ceiling, holds, joined, longest, note,
     on_call_checks, permits, requires_approval, rules, stricter, stricter_without_template,
 };
+pub use run::{fulfils, stricter_of_run};
 pub use situation::Situation;
 
 /// The maximum number of access policies in a cluster. With more, all requests are refused.

@@ -85,6 +85,8 @@ pub struct RunRequest<'a> {
     pub template_found: Option<(&'a str, &'a ObjectMeta)>,
     /// The requester's reason.
     pub reason: Option<&'a str>,
+    /// The change ticket.
+    pub ticket: Option<&'a str>,
 }
 
 /// A live grant.
@@ -216,6 +218,7 @@ impl Situation {
             ("namespace", Some(run.namespace)),
             ("template", Some(run.template)),
             ("reason", run.reason),
+            ("ticket", run.ticket),
         ] {
             fill(&mut of_request, field, text);
         }

@@ -3,12 +3,13 @@
 use oz_api::conditions;
 
 use super::stop::{denied, judgement, requester};
-use super::{Passed, Proposal, Rule, StopOf};
+use super::{Held, HeldFacts, Passed, Proposal, Rule, StopOf};
 use crate::access::approval;
 use crate::access::fact::Fact;
 use crate::access::facts::ReviewLimit;
+use crate::access::on_call;
 use crate::access::ticket::{self, Fresh, Ticket};
-use crate::lifecycle::Stop;
+use crate::lifecycle::{End, Stop};
 
 /// The declared emergency has valid terms.
 pub(super) struct EmergencyTerms;
@@ -47,6 +48,10 @@ impl<P: Proposal> Rule<P> for TicketStillAccepted {
         passed.ticket = settle(proposal, Fresh::Now, passed)?;
         Ok(())
     }
+
+    fn while_granted(&self, held: &dyn Held, facts: &HeldFacts<'_>) -> Option<End> {
+        ticket::ended(facts.now, held.ticket()?, facts.tickets?)
+    }
 }
 
 fn settle<P: Proposal>(
@@ -75,6 +80,11 @@ impl<P: Proposal> Rule<P> for Approved {
             passed.on_call = approvals.and_then(|approvals| approvals.on_call.clone());
         }
         Ok(())
+    }
+
+    fn while_granted(&self, held: &dyn Held, facts: &HeldFacts<'_>) -> Option<End> {
+        let (requester, on_call) = held.on_call()?;
+        on_call::ended(facts.now, requester, on_call, facts.tickets?)
     }
 }
 

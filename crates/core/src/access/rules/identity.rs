@@ -3,10 +3,10 @@
 use oz_api::conditions;
 
 use super::stop::{refused, requester};
-use super::{Passed, Proposal, Rule, StopOf};
+use super::{Held, HeldFacts, Passed, Proposal, Rule, StopOf};
 use crate::access::fact::Fact;
 use crate::access::stamp::StampError;
-use crate::lifecycle::Stop;
+use crate::lifecycle::{End, Stop};
 
 /// The spec is valid.
 pub(super) struct Spec;
@@ -40,6 +40,11 @@ impl<P: Proposal> Rule<P> for NotLocked {
         let known = proposal.known();
         let admitted = known.locks.admit(&proposal.access(requester), known.now);
         admitted.map_err(Stop::from)
+    }
+
+    fn while_granted(&self, held: &dyn Held, facts: &HeldFacts<'_>) -> Option<End> {
+        let lock = facts.locks.against(&held.access(), facts.now)?;
+        Some(lock.end())
     }
 }
 

@@ -1,14 +1,26 @@
 //! The rules between a request and its grant, for every kind of object that is granted and ends. [`before_grant`] applies
 //! them in the order of [`RULES`], and the first that does not hold decides. A kind says by its [`Proposal`] what the rules
-//! read; its specific requirements, such as a pod or a role, follow after the rules.
+//! read; its specific requirements, such as a pod or a role, follow after the rules. [`at_creation`] applies the same list
+//! to a [`NewObject`], as far as its rules can be decided at the creation. [`while_granted`] finds the rules that end a
+//! grant, which a kind says by [`Held`].
 
 mod conditions;
+mod creation;
+mod held;
 mod identity;
 mod permission;
 mod proposal;
+mod served;
 mod stop;
 
+pub use creation::{
+    Creation, CreationDenial, CreationStop, CreationStopOf, NewObject, at_creation,
+};
+pub use held::{Held, HeldFacts};
 pub use proposal::{Known, Passed, Proposal, StopOf};
+pub use served::{Served, reserved};
+
+use crate::lifecycle::End;
 
 /// A rule between a request and its grant.
 trait Rule<P: Proposal>: Sync {
@@ -17,6 +29,13 @@ trait Rule<P: Proposal>: Sync {
     /// # Errors
     /// The reason why nothing is granted.
     fn before_grant(&self, proposal: &P, passed: &mut Passed) -> Result<(), StopOf<P>>;
+
+    /// Returns the end of a grant for which the rule no longer holds; `None` if it holds, or is a rule before the grant
+    /// only.
+    fn while_granted(&self, held: &dyn Held, facts: &HeldFacts<'_>) -> Option<End> {
+        let _ = (held, facts);
+        None
+    }
 }
 
 /// The name of a rule, and what it requires, for users.
@@ -39,6 +58,12 @@ macro_rules! rules {
 
         fn rules<'a, P: Proposal + 'a>() -> impl Iterator<Item = &'a dyn Rule<P>> {
             let rules: [&'a dyn Rule<P>; RULES.len()] = [$(&$rule),*];
+            rules.into_iter()
+        }
+
+        fn creation_rules<'a, N: NewObject + 'a>()
+        -> impl Iterator<Item = &'a dyn creation::CreationRule<N>> {
+            let rules: [&'a dyn creation::CreationRule<N>; RULES.len()] = [$(&$rule),*];
             rules.into_iter()
         }
     };
@@ -71,4 +96,11 @@ rules! {
 /// The reason of the first rule that does not hold. `passed` has the results of the rules before it.
 pub fn before_grant<P: Proposal>(proposal: &P, passed: &mut Passed) -> Result<(), StopOf<P>> {
     rules::<P>().try_for_each(|rule| rule.before_grant(proposal, passed))
+}
+
+/// Returns the ends of a grant for which rules no longer hold. `P` is the proposal of its kind.
+#[must_use]
+pub fn while_granted<P: Proposal>(held: &dyn Held, facts: &HeldFacts<'_>) -> Vec<End> {
+    let ends = rules::<P>().filter_map(|rule| rule.while_granted(held, facts));
+    ends.collect()
 }

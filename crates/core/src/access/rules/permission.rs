@@ -3,10 +3,10 @@
 use oz_api::conditions::{self, message};
 
 use super::stop::{judgement, refused, requester};
-use super::{Passed, Proposal, Rule, StopOf};
+use super::{Held, HeldFacts, Passed, Proposal, Rule, StopOf};
 use crate::access::denial::Denial;
 use crate::access::fact::Fact;
-use crate::lifecycle::Stop;
+use crate::lifecycle::{End, Stop};
 
 /// The template exists.
 pub(super) struct Template;
@@ -31,6 +31,11 @@ impl<P: Proposal> Rule<P> for Template {
                 Err(stop)
             }
         }
+    }
+
+    fn while_granted(&self, held: &dyn Held, facts: &HeldFacts<'_>) -> Option<End> {
+        let (decided, template) = held.template_digest().zip(facts.template)?;
+        (template.digest() != decided).then_some(End::TEMPLATE_CHANGED)
     }
 }
 

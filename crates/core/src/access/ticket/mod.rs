@@ -14,8 +14,8 @@ use super::policy::Judgement;
 use crate::kinds::AccessTemplate;
 use crate::validate::matching;
 
-pub use stage::{AWAY, REFUSED, UNKNOWN, WAITING};
-pub(super) use stage::{Fresh, Lost, counts, due, ended, fact, keep, lost, repeat, settled, wait};
+pub use stage::{AWAY, REFUSED, UNKNOWN, WAITING, ended, fact, is_awaited, keep, wait_for};
+pub(super) use stage::{Fresh, Lost, counts, due, lost, repeat, settled, wait};
 
 /// The last part of the refusal of a request without a change ticket: the missing field.
 pub const TICKET_REQUIRED: &str = "; set spec.ticket";
@@ -90,11 +90,21 @@ pub fn terms<T: AccessTemplate>(
     judgement: Option<&Judgement>,
     template: &T,
 ) -> Option<Ticket> {
+    terms_by(ask, judgement, &template.config().ticket)
+}
+
+/// Returns the same by the requirements `own` of a template.
+#[must_use]
+pub fn terms_by<'a>(
+    ask: Ask<'_>,
+    judgement: Option<&'a Judgement>,
+    own: impl IntoIterator<Item = &'a TicketConfig>,
+) -> Option<Ticket> {
     Some(Ticket {
         name: ask.ticket?.to_owned(),
         checks: match ask.emergency {
             true => Vec::new(),
-            false => checks(judgement, template),
+            false => checks_by(judgement, own),
         },
         unanswered: Vec::new(),
     })
@@ -103,11 +113,20 @@ pub fn terms<T: AccessTemplate>(
 /// Returns the checks that a template and the access policies name, each once.
 #[must_use]
 pub fn checks<T: AccessTemplate>(judgement: Option<&Judgement>, template: &T) -> Vec<String> {
-    let own = template.config().ticket.iter();
-    let added = judgement.iter().flat_map(|judgement| &judgement.tickets);
+    checks_by(judgement, &template.config().ticket)
+}
+
+/// Returns the same by the requirements `own` of a template.
+#[must_use]
+pub fn checks_by<'a>(
+    judgement: Option<&'a Judgement>,
+    own: impl IntoIterator<Item = &'a TicketConfig>,
+) -> Vec<String> {
+    let added = judgement.into_iter();
+    let added = added.flat_map(|judgement| &judgement.tickets);
     let added = added.map(|rule| &rule.ticket);
     let mut checks = Vec::new();
-    for config in own.chain(added) {
+    for config in own.into_iter().chain(added) {
         match &config.check {
             Some(check) if !checks.contains(check) => checks.push(check.clone()),
             _ => {}

@@ -127,7 +127,8 @@ pub(in crate::access) fn counts(
 
 /// Returns the condition that a change ticket was accepted, or that no server responded and the check
 /// permitted that.
-pub(in crate::access) fn fact(ticket: &Ticket) -> Fact {
+#[must_use]
+pub fn fact(ticket: &Ticket) -> Fact {
     let name = &ticket.name;
     let message = match (&*ticket.checks, &*ticket.unanswered) {
         ([], _) => format!("Ticket {name}, without a check"),
@@ -148,7 +149,8 @@ pub(in crate::access) fn fact(ticket: &Ticket) -> Fact {
 
 /// Returns the reason why a grant ends before its expiry: its change ticket was closed, or no server
 /// responded for too long.
-pub(in crate::access) fn ended(now: Timestamp, ticket: &Ticket, known: &Tickets) -> Option<End> {
+#[must_use]
+pub fn ended(now: Timestamp, ticket: &Ticket, known: &Tickets) -> Option<End> {
     let name = &ticket.name;
     let checks = ticket.checks.iter().map(|check| {
         let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
@@ -211,7 +213,7 @@ pub(in crate::access) fn wait<K: Kind>(
     reason: &str,
     plan: Plan,
 ) -> Plan {
-    if ![WAITING, AWAY].contains(&reason) {
+    if !is_awaited(reason) {
         return plan;
     }
     let stamp = request.stamp(kind.keys()).ok();
@@ -222,30 +224,44 @@ pub(in crate::access) fn wait<K: Kind>(
     let Some(ticket) = ticket else {
         return plan;
     };
+    let times = (now, request.created());
+    wait_for(times, request.uid(), (&ticket, &known.tickets), plan)
+}
+
+/// Checks whether an object with this reason waits for a response about its change ticket.
+#[must_use]
+pub fn is_awaited(reason: &str) -> bool {
+    [WAITING, AWAY].contains(&reason)
+}
+
+/// Returns the plan of an object with this UID, created at `created`, that waits for a response about its change ticket:
+/// its checks, and the time of the next pass.
+#[must_use]
+pub fn wait_for(
+    (now, created): (Timestamp, Timestamp),
+    uid: &str,
+    (ticket, known): (&Ticket, &Tickets),
+    plan: Plan,
+) -> Plan {
     let due = |check: &&String| {
-        let Some(terms) = known.tickets.terms(check) else {
+        let Some(terms) = known.terms(check) else {
             return false;
         };
-        let Some(said) = known.tickets.said.get(*check) else {
+        let Some(said) = known.said.get(*check) else {
             return true;
         };
         let away = matches!(said.answer, Answer::Away(_));
-        !counts((now, request.created()), said, terms, Fresh::Now)
+        !counts((now, created), said, terms, Fresh::Now)
             || away && has_come(now, after(said.asked_at, AGAIN))
     };
     let due = ticket.checks.iter().filter(due);
-    let asks = due.map(|check| ask(check, &ticket, request.uid(), true));
+    let asks = due.map(|check| ask(check, ticket, uid, true));
     plan.then(asks).wake_at(after(now, AGAIN))
 }
 
 /// Returns the plan of a grant while it lasts: its checks, and the time of the next pass.
-pub(in crate::access) fn keep(
-    now: Timestamp,
-    uid: &str,
-    ticket: &Ticket,
-    known: &Tickets,
-    plan: Plan,
-) -> Plan {
+#[must_use]
+pub fn keep(now: Timestamp, uid: &str, ticket: &Ticket, known: &Tickets, plan: Plan) -> Plan {
     let checks = ticket.checks.iter().map(|check| {
         let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
         (ask(check, ticket, uid, false), known.said.get(check), terms)

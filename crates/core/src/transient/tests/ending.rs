@@ -2,7 +2,7 @@
 //! complete after a crash at any point.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use oz_api::{Phase, TransientRoleBinding, conditions, labels};
+use oz_api::{EndReason, Phase, TransientRoleBinding, conditions, labels};
 use serde_json::json;
 
 use super::world::*;
@@ -311,6 +311,28 @@ fn unwritable_record_prevents_start_but_not_end_of_binding() {
     assert_eq!(world.condition("Effective"), "False (Ending)");
     world.records_fail = false;
     assert_eq!(world.settle(timestamp(361)).phase, Phase::Expired);
+}
+
+#[test]
+fn begun_end_of_binding_keeps_its_reason_until_it_is_recorded() {
+    let mut world = active();
+    world.live[0].object.data["subjects"][0]["name"] = json!("mallory");
+    world.records_fail = true;
+    world.pass(timestamp(100));
+    let begun = world.status().ending.unwrap();
+    assert_eq!(begun.reason, EndReason::DriftDetected);
+    assert!(world.bound().is_empty());
+    // The binding is gone, and later its window ends.
+    world.pass(timestamp(101));
+    world.pass(timestamp(360));
+    world.records_fail = false;
+    let status = world.settle(timestamp(361));
+    assert_eq!(status.phase, Phase::Revoked);
+    assert_eq!(status.ending.unwrap().detail, begun.detail);
+    assert_eq!(
+        world.actions(),
+        ["AccessGranted", "DriftDetected", "AccessRevoked"]
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use super::{lines, pod_template};
+use crate::confine::Ceilings;
 
 #[test]
 fn a_pod_template_has_one_source() {

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use super::{exec_template, lines, pod_template};
+use crate::confine::Ceilings;
 
 #[test]
 fn a_plain_template_is_valid_and_has_the_documented_defaults() {

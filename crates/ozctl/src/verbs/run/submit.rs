@@ -66,9 +66,16 @@ pub(crate) struct Submit {
     /// Name of the run, at most 63 letters [default: the template's and some letters]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Reason, for the audit trail
+    /// Reason, for the audit trail; required with --emergency
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// Change ticket, such as INC-42
+    #[arg(long, value_name = "TICKET")]
+    ticket: Option<String>,
+    /// Declare an emergency: the run requires no approval, if its template names you, and is
+    /// reviewed afterwards
+    #[arg(long, requires = "reason")]
+    emergency: bool,
     /// Wait until the run has ended, and exit with its result
     #[arg(long)]
     wait: bool,
@@ -169,6 +176,8 @@ impl Submit {
             timeout: self.timeout.clone(),
             name: self.name.clone(),
             reason: self.reason.clone(),
+            ticket: self.ticket.clone(),
+            emergency: self.emergency,
         };
         Ok(submission.run()?)
     }

@@ -4,6 +4,7 @@
 mod policy;
 mod run;
 mod template;
+mod terms;
 mod workspace;
 
 use serde_json::{Value, json};

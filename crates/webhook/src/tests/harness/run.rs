@@ -107,15 +107,31 @@ async fn everything_wrong_is_refused_at_once_with_its_path() {
     assert_eq!(answer.refusal(), Some("Invalid"));
     assert_eq!(
         answer.fields(),
-        [
-            "spec.prompt",
-            "spec.retries",
-            "spec.extraEnv[0].name",
-            "spec.mode",
-            "spec.mode"
-        ]
+        ["spec.prompt", "spec.retries", "spec.extraEnv[0].name"]
     );
     assert_eq!(webhook.recorded()[0].decision.to_string(), "Deny");
+    // The template is read for a run with valid fields only.
+    let interactive = with(run(), "/spec/mode", "Interactive");
+    let answer = webhook.create(&bob(interactive)).await;
+    assert_eq!(answer.refusal(), Some("Invalid"));
+    assert_eq!(answer.fields(), ["spec.mode", "spec.mode"]);
+}
+
+#[tokio::test]
+async fn locked_user_learns_nothing_about_template_and_policies() {
+    let interactive = with(run(), "/spec/mode", "Interactive");
+    let lock = json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "AccessLock",
+        "metadata": {"name": "incident-7", "uid": "l"},
+        "spec": {"target": {"user": "bob"}, "reason": "stolen laptop"},
+    });
+    for known in [vec![lock.clone()], vec![demanding(), lock]] {
+        let webhook = Webhook::new(Server::with(known));
+        let answer = webhook.create(&bob(interactive.clone())).await;
+        assert_eq!(answer.refusal(), Some("Locked"));
+        assert!(!answer.status.message.contains("echo"), "{answer:?}");
+        assert!(answer.warnings.is_empty(), "{answer:?}");
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,8 @@ const WORKSPACE: usize = 2;
 
 const RULES: &str = "reserved namespace, namespace not served, size, spec, interactive, \
     workspace of other templates, stamp missing, stamp of another user, lock, locks unreadable, \
-    reads, discovery expired, grants, audit record, template: misnamed, template: invalid, \
+    emergency: not allowed, emergency: without reason, change ticket, policy denial, policy ticket, \
+    emergency: reviews, reads, discovery expired, grants, audit record, template: misnamed, template: invalid, \
     template: base missing, template: missing";
 
 fn violate(it: &mut World, rule: &'static str) {
@@ -23,6 +24,17 @@ fn violate(it: &mut World, rule: &'static str) {
         "spec" => it.set("/spec/retries", 11),
         "interactive" => it.set("/spec/mode", "Interactive"),
         "workspace of other templates" => known[WORKSPACE]["spec"]["templates"] = json!(["other"]),
+        "emergency: not allowed" => it.set("/spec/emergency", true),
+        "emergency: without reason" => {
+            known[TEMPLATE]["spec"]["emergency"] = emergency(1);
+            it.set("/spec/emergency", true);
+        }
+        "emergency: reviews" => {
+            known[TEMPLATE]["spec"]["emergency"] = emergency(0);
+            it.set("/spec/emergency", true);
+            it.set("/spec/reason", "INC-7");
+        }
+        "change ticket" => known[TEMPLATE]["spec"]["ticket"] = json!({}),
         "reads" => it.server.forbids.push("get secrets"),
         "discovery expired" => {
             let (reason, ends) = ("to find out what it needs", "2026-01-01T12:00:00Z");
@@ -43,6 +55,12 @@ fn violate(it: &mut World, rule: &'static str) {
         }
         _ => {}
     }
+}
+
+/// Returns emergency settings for the user, with this maximum number of unreviewed emergencies.
+fn emergency(most: i32) -> Value {
+    let review = json!({"deadline": "24h", "groups": ["security"]});
+    json!({"groups": ["staff"], "openReviews": most, "review": review})
 }
 
 fn admitted() -> World {

@@ -12,7 +12,8 @@ use serde_json::json;
 use super::world::*;
 use crate::access::author;
 use crate::access::kind::Question;
-use crate::build::{self, NameServer};
+use crate::build;
+use crate::confine::NameServer;
 use crate::controller::{Controller, Failure, Live, Step};
 use crate::kinds::Kind as _;
 

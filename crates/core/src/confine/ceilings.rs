@@ -6,10 +6,22 @@
 
 use serde_json::{Value, json};
 
-use super::{MutateError, is_sidecar, items_mut};
-use crate::validate::{Amount, Ceilings};
+use super::json::{is_sidecar, items, items_mut};
+use crate::validate::Amount;
 
 const NANO: i128 = 1_000_000_000;
+
+/// The maximum resources of a pod, all its containers together; `None` is no limit. Only templates of dedicated pods
+/// have them: the agent of a run has the resources that its template or the run states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ceilings {
+    /// CPU, in cores.
+    pub cpu: Option<Amount>,
+    /// Memory, in bytes.
+    pub memory: Option<Amount>,
+    /// Ephemeral storage, in bytes.
+    pub storage: Option<Amount>,
+}
 
 /// The reason why a pod cannot stay below a ceiling; amounts are as Kubernetes writes them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +66,7 @@ struct Resource {
 ///
 /// # Errors
 /// The numbers, if the pod cannot stay below them.
-pub(super) fn enforce(spec: &mut Value, ceilings: &Ceilings) -> Result<(), MutateError> {
+pub fn enforce(spec: &mut Value, ceilings: &Ceilings) -> Result<(), Vec<CeilingError>> {
     let of = |name, field, ceiling: Option<Amount>, step| {
         ceiling.map(|ceiling| Resource {
             name,
@@ -73,10 +85,9 @@ pub(super) fn enforce(spec: &mut Value, ceilings: &Ceilings) -> Result<(), Mutat
         .flatten()
         .filter_map(|resource| resource.enforce(spec).err())
         .collect();
-    if violations.is_empty() {
-        Ok(())
-    } else {
-        Err(MutateError::TooLarge(violations))
+    match violations.is_empty() {
+        true => Ok(()),
+        false => Err(violations),
     }
 }
 
@@ -100,9 +111,8 @@ impl Resource {
     /// Limits containers and sidecars, which run at the same time. Those without a limit share the remainder,
     /// each at least its requests.
     fn together(&self, spec: &mut Value, room: i128, overhead: i128) -> Result<(), CeilingError> {
-        let running: Vec<&Value> = list(spec, "containers")
-            .chain(list(spec, "initContainers").filter(|one| is_sidecar(one)))
-            .collect();
+        let sidecars = items(&spec["initContainers"]).filter(|one| is_sidecar(one));
+        let running: Vec<&Value> = items(&spec["containers"]).chain(sidecars).collect();
         let needed: i128 = running.iter().map(|one| self.least(one)).sum();
         if needed > room {
             return Err(self.exceeded("all containers together", needed + overhead));
@@ -210,10 +220,6 @@ impl Resource {
     }
 }
 
-fn list<'a>(spec: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
-    spec[field].as_array().into_iter().flatten()
-}
-
 fn name(container: &Value) -> &str {
     container["name"].as_str().unwrap_or_default()
 }
@@ -230,6 +236,8 @@ fn amount(value: &Value) -> i128 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Returns the resources of a container that is alone in its list, with this ceiling of CPU.
@@ -311,6 +319,148 @@ mod tests {
             };
             assert!(request >= minimum, "{resources}");
             assert!(limit <= ratio * request, "{resources}");
+        }
+    }
+
+    fn enforced(containers: Value, ceilings: (&str, &str)) -> Result<Value, String> {
+        let amount = |text: &str| (!text.is_empty()).then(|| text.parse::<Amount>().unwrap());
+        let mut spec = containers;
+        let ceilings = Ceilings {
+            cpu: amount(ceilings.0),
+            memory: amount(ceilings.1),
+            storage: None,
+        };
+        match enforce(&mut spec, &ceilings) {
+            Ok(()) => Ok(spec),
+            Err(errors) => Err(errors
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; ")),
+        }
+    }
+
+    #[test]
+    fn containers_without_a_limit_share_what_the_others_leave() {
+        let spec = enforced(
+            json!({"containers": [
+                {"name": "a", "resources": {"limits": {"cpu": "500m"}}},
+                {"name": "b", "resources": {"requests": {"cpu": "100m"}}},
+                {"name": "c", "resources": {"limits": {"cpu": "0"}}},
+            ]}),
+            ("1", ""),
+        )
+        .unwrap();
+        let cpu = |index: usize| &spec["containers"][index]["resources"]["limits"]["cpu"];
+        assert_eq!(
+            (cpu(0), cpu(1), cpu(2)),
+            (&json!("500m"), &json!("300m"), &json!("200m"))
+        );
+        assert_eq!(spec["containers"][2]["resources"].get("requests"), None);
+    }
+
+    #[test]
+    fn a_pod_that_is_too_large_is_refused_with_the_numbers() {
+        let memory = |value: &str| json!({"limits": {"memory": value}});
+        for (spec, message) in [
+            (
+                json!({"containers": [
+                    {"name": "a", "resources": memory("700Mi")},
+                    {"name": "b", "resources": memory("700Mi")},
+                ]}),
+                "all containers together can take 1400Mi memory, maxMemory is 1Gi",
+            ),
+            (
+                json!({
+                    "containers": [{"name": "a", "resources": memory("600Mi")}],
+                    "initContainers": [
+                        {"name": "side", "restartPolicy": "Always", "resources": memory("600Mi")},
+                    ],
+                }),
+                "all containers together can take 1200Mi memory, maxMemory is 1Gi",
+            ),
+            (
+                json!({
+                    "containers": [{"name": "a", "resources": memory("100Mi")}],
+                    "initContainers": [
+                        {"name": "side", "restartPolicy": "Always", "resources": memory("600Mi")},
+                        {"name": "init", "resources": memory("600Mi")},
+                    ],
+                }),
+                "init container init together with the sidecars can take 1200Mi memory, maxMemory is 1Gi",
+            ),
+            (
+                json!({
+                    "overhead": {"memory": "200Mi"},
+                    "containers": [{"name": "a", "resources": memory("900Mi")}],
+                }),
+                "all containers together can take 1100Mi memory, maxMemory is 1Gi",
+            ),
+            (
+                json!({"resources": memory("2Gi"), "containers": [{"name": "a"}]}),
+                "the pod can take 2Gi memory, maxMemory is 1Gi",
+            ),
+            (
+                json!({"containers": [{"name": "a", "resources": memory("1Gi")}, {"name": "b"}]}),
+                "nothing of maxMemory 1Gi is left for container b",
+            ),
+        ] {
+            assert_eq!(enforced(spec, ("", "1Gi")).unwrap_err(), message);
+        }
+    }
+
+    #[test]
+    fn an_init_container_may_be_as_large_as_the_rest_together() {
+        let spec = json!({
+            "containers": [{"name": "a", "resources": {"limits": {"memory": "1Gi"}}}],
+            "initContainers": [
+                {"name": "one", "resources": {"limits": {"memory": "1Gi"}}},
+                {"name": "two"},
+            ],
+        });
+        let spec = enforced(spec, ("", "1Gi")).unwrap();
+        assert_eq!(
+            spec["initContainers"][1]["resources"]["limits"]["memory"],
+            "1Gi"
+        );
+    }
+
+    proptest! {
+        /// Checks for any requests of a pod that its limits stay below the ceiling, that every container has a
+        /// limit, and that every container keeps its requests.
+        #[test]
+        fn limited_pod_has_limits_below_ceiling_and_keeps_requests(
+            asked in proptest::collection::vec((proptest::option::of(0_i64..2000), proptest::option::of(0_i64..1000), 0_u8..3), 1..6),
+            ceiling in 1_i64..4000,
+        ) {
+            let container = |index: usize, limit: &Option<i64>, request: &Option<i64>, kind: u8| {
+                let mut one = json!({"name": format!("c{index}"), "resources": {}});
+                if let Some(limit) = limit { one["resources"]["limits"] = json!({"cpu": format!("{limit}m")}); }
+                if let Some(request) = request { one["resources"]["requests"] = json!({"cpu": format!("{request}m")}); }
+                if kind == 2 { one["restartPolicy"] = json!("Always"); }
+                one
+            };
+            let all = asked.iter().enumerate().map(|(index, (limit, request, kind))| (kind, container(index, limit, request, *kind)));
+            let (main, init): (Vec<_>, Vec<_>) = all.partition(|(kind, _)| **kind == 0);
+            let values = |list: Vec<(&u8, Value)>| list.into_iter().map(|(_, one)| one).collect::<Vec<_>>();
+            let spec = json!({"containers": values(main), "initContainers": values(init)});
+            if let Ok(spec) = enforced(spec, (&format!("{ceiling}m"), "")) {
+                let milli = |one: &Value| {
+                    let text = one["resources"]["limits"]["cpu"].as_str().unwrap();
+                    text.parse::<Amount>().unwrap().as_nanos() / 1_000_000
+                };
+                let all = spec["containers"].as_array().unwrap().iter();
+                let init = spec["initContainers"].as_array().unwrap();
+                prop_assert!(all.clone().chain(init).all(|one| milli(one) > 0));
+                let sidecars = || init.iter().filter(|one| one["restartPolicy"] == "Always");
+                let together: i128 = all.chain(sidecars()).map(milli).sum();
+                prop_assert!(together <= i128::from(ceiling));
+                let mut beside = 0;
+                for one in init {
+                    if one["restartPolicy"] == "Always" { beside += milli(one); }
+                    else { prop_assert!(beside + milli(one) <= i128::from(ceiling)); }
+                }
+            }
         }
     }
 }

@@ -6,17 +6,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use k8s_openapi::api::networking::v1::{
-    IPBlock, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicyPeer};
 use serde::{Deserialize, Serialize};
+
+use super::network::{addresses, pods, port};
 
 /// The port of name servers, unless another port is given.
 const DNS: u16 = 53;
-/// The label with its name that every namespace has.
-const NAME_OF_NAMESPACE: &str = "kubernetes.io/metadata.name";
 
 /// A name server: pods of a namespace with a label, or addresses; and a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,53 +70,36 @@ impl NameServer {
     }
 
     /// Returns the rule that permits a pod to connect to the name server.
-    pub(super) fn rule(&self) -> NetworkPolicyEgressRule {
-        let select = |label: &str, value: &str| {
-            Some(LabelSelector {
-                match_labels: Some(BTreeMap::from([(label.to_owned(), value.to_owned())])),
-                ..LabelSelector::default()
-            })
-        };
+    #[must_use]
+    pub fn rule(&self) -> NetworkPolicyEgressRule {
         let peer = match &self.peer {
             Peer::Pods {
                 namespace,
                 label,
                 value,
-            } => NetworkPolicyPeer {
-                namespace_selector: select(NAME_OF_NAMESPACE, namespace),
-                pod_selector: select(label, value),
-                ip_block: None,
-            },
-            Peer::Addresses(cidr) => NetworkPolicyPeer {
-                ip_block: Some(IPBlock {
-                    cidr: cidr.clone(),
-                    except: None,
-                }),
-                ..NetworkPolicyPeer::default()
-            },
+            } => pods(
+                Some(namespace),
+                BTreeMap::from([(label.clone(), value.clone())]),
+            ),
+            Peer::Addresses(cidr) => addresses(cidr, None),
         };
-        NetworkPolicyEgressRule {
-            ports: Some(ports(self.port)),
-            to: Some(vec![peer]),
-        }
+        queries(self.port, Some(vec![peer]))
     }
 
-    /// Returns the rule of grants that were made before oz distinguished name servers from other servers.
-    pub(super) fn anywhere() -> NetworkPolicyEgressRule {
-        NetworkPolicyEgressRule {
-            ports: Some(ports(DNS)),
-            to: None,
-        }
+    /// Returns the rule that permits queries to any address: for runs and seeds, to which the setting with the name
+    /// servers does not apply, and for grants that were made before oz had this setting.
+    #[must_use]
+    pub fn anywhere() -> NetworkPolicyEgressRule {
+        queries(DNS, None)
     }
 }
 
-fn ports(port: u16) -> Vec<NetworkPolicyPort> {
-    let port = |protocol: &str| NetworkPolicyPort {
-        port: Some(IntOrString::Int(port.into())),
-        protocol: Some(protocol.to_owned()),
-        end_port: None,
-    };
-    vec![port("UDP"), port("TCP")]
+fn queries(number: u16, to: Option<Vec<NetworkPolicyPeer>>) -> NetworkPolicyEgressRule {
+    let ports = ["UDP", "TCP"].map(|protocol| port(protocol, number, number));
+    NetworkPolicyEgressRule {
+        ports: Some(ports.into()),
+        to,
+    }
 }
 
 impl FromStr for NameServer {

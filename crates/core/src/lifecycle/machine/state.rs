@@ -1,12 +1,32 @@
 //! The state of an object that is granted and ends. Plan and status both follow this one value, so that the
 //! end and its reason are derived once in a pass.
 
+use std::ops::Deref;
+
 use jiff::Timestamp;
 use oz_api::Phase;
 
-use super::End;
-use super::window::has_come;
 use crate::controller::Failure;
+use crate::lifecycle::End;
+use crate::lifecycle::window::has_come;
+
+/// An end that applies now. Only the machine creates one, so that one place decides that an object ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueEnd(End);
+
+impl DueEnd {
+    pub(crate) fn new(end: End) -> Self {
+        Self(end)
+    }
+}
+
+impl Deref for DueEnd {
+    type Target = End;
+
+    fn deref(&self) -> &End {
+        &self.0
+    }
+}
 
 /// The state of an object: `G` is the grant, `O` the possible grant, and `S` a state that only objects of its
 /// kind can have.
@@ -16,7 +36,7 @@ pub enum State<G, O = G, S = std::convert::Infallible> {
     Over,
     /// The object must end now. The grant is `None` if there never was one, or no remaining object contains
     /// it.
-    Ending(End, Option<Box<G>>),
+    Ending(DueEnd, Option<Box<G>>),
     /// The object is granted; earlier decisions are not repeated.
     Granted(Box<G>),
     /// The object may be granted now.
@@ -39,6 +59,21 @@ impl<G, O, S> State<G, O, S> {
     }
 }
 
+/// The reason why an object is not granted, or why its grant does not continue.
+#[derive(Clone, Debug)]
+pub enum Stop<S, Q> {
+    /// The object cannot be granted yet.
+    Wait(Failure),
+    /// The object is refused finally, in this phase.
+    Refuse(Phase, Failure),
+    /// The object ends.
+    End(End),
+    /// A state that only objects of its kind can have.
+    Special(S),
+    /// This data must be read first.
+    Need(Q),
+}
+
 /// The reason why nothing is granted.
 #[derive(Debug)]
 pub enum Otherwise<S, Q> {
@@ -54,27 +89,12 @@ impl<S, Q> From<S> for Otherwise<S, Q> {
     }
 }
 
-/// The reason why a rule between an object and its grant does not hold.
-#[derive(Clone, Debug)]
-pub enum Stop<S, Q> {
-    /// The object cannot be granted yet.
-    Wait(Failure),
-    /// The object is refused finally, in this phase.
-    Refuse(Phase, Failure),
-    /// The object ends without a grant.
-    End(End),
-    /// A state that only objects of its kind can have.
-    Special(S),
-    /// This data must be read first.
-    Need(Q),
-}
-
 impl<G, O, S, Q> From<Stop<S, Q>> for Otherwise<State<G, O, S>, Q> {
     fn from(stop: Stop<S, Q>) -> Self {
         Self::State(match stop {
             Stop::Wait(failure) => State::Waiting(failure),
             Stop::Refuse(phase, failure) => State::Refused(phase, failure),
-            Stop::End(end) => State::Ending(end, None),
+            Stop::End(end) => State::Ending(DueEnd::new(end), None),
             Stop::Special(special) => State::Special(special),
             Stop::Need(question) => return Self::Need(question),
         })

@@ -10,9 +10,12 @@ const EXEC_EMERGENCIES: &str = "crates/core/src/access/exec/tests/emergencies.rs
 const EXEC_REFUSING: &str = "crates/core/src/access/exec/tests/refusing.rs";
 const EXEC_TICKETS: &str = "crates/core/src/access/exec/tests/tickets.rs";
 const BINDING_APPROVING: &str = "crates/core/src/transient/tests/approving.rs";
+const BINDING_EMERGENCIES: &str = "crates/core/src/transient/tests/emergencies.rs";
 const BINDING_REFUSING: &str = "crates/core/src/transient/tests/refusing.rs";
+const BINDING_TICKETS: &str = "crates/core/src/transient/tests/tickets.rs";
 const PUBLISHED: &str = "crates/core/src/transient/tests/published.rs";
 const RUN_APPROVING: &str = "crates/runs/tests/harness/approving.rs";
+const RUN_TICKETS: &str = "crates/runs/tests/harness/tickets.rs";
 const RUNS: &str = "crates/runs/tests/harness/runs.rs";
 
 /// The cell of a kind without templates.
@@ -22,8 +25,8 @@ const NO_GATE: Cell = absent("no session of a user: no gate");
 /// The cell of a kind with limits that the webhook enforces.
 const AT_CREATION: Cell =
     absent("limits of a user and of a namespace, which the webhook enforces at creation");
-/// The cell of bindings without a template, which would have the terms of an emergency.
-const NO_EMERGENCY: Cell = absent("no template: no terms of an emergency");
+/// The cell of a kind without emergencies.
+const NO_EMERGENCY: Cell = absent("no field for an emergency");
 
 /// The rows, in the order of the rules: the name of the rule, and its cell for each kind.
 pub(super) const ROWS: &[(&str, [Cell; KINDS])] = &[
@@ -164,10 +167,16 @@ pub(super) const ROWS: &[(&str, [Cell; KINDS])] = &[
                 "crates/core/src/access/pod/tests/rules.rs",
                 "emergency_with_invalid_terms_gets_no_dedicated_pod",
             ),
+            tested(
+                "e2e/tests/audit/binding_tickets.rs",
+                "emergency_binding_is_bound_without_approval_announced_and_reviewed",
+            ),
+            tested(
+                BINDING_EMERGENCIES,
+                "review_of_cluster_wide_emergency_is_about_no_namespace",
+            ),
             NO_EMERGENCY,
-            NO_EMERGENCY,
-            NO_EMERGENCY,
-            absent("no emergencies"),
+            RUN_ORDER,
         ],
     ),
     (
@@ -195,10 +204,19 @@ pub(super) const ROWS: &[(&str, [Cell; KINDS])] = &[
                 "a_request_waits_until_its_server_has_answered_and_asks_once",
             ),
             POD_ORDER,
-            BINDING_ORDER,
+            tested(
+                BINDING_TICKETS,
+                "binding_waits_for_every_check_and_is_denied_by_one",
+            ),
             CLUSTER_ORDER,
-            PUBLISHED_ORDER,
-            RUN_ORDER,
+            tested(
+                BINDING_TICKETS,
+                "published_kind_is_denied_and_told_of_the_kind_of_oz",
+            ),
+            tested(
+                RUN_TICKETS,
+                "response_about_ticket_decides_whether_run_begins",
+            ),
         ],
     ),
     (
@@ -268,8 +286,11 @@ pub(super) const ROWS: &[(&str, [Cell; KINDS])] = &[
             POD_ORDER,
             BINDING_ORDER,
             CLUSTER_ORDER,
-            PUBLISHED_ORDER,
-            RUN_ORDER,
+            absent("no field for a change ticket: denied by the rule AccessPolicy"),
+            tested(
+                RUN_TICKETS,
+                "server_is_asked_while_run_waits_and_again_after_missing_response",
+            ),
         ],
     ),
     (
@@ -280,10 +301,16 @@ pub(super) const ROWS: &[(&str, [Cell; KINDS])] = &[
                 "requester_template_open_reviews_and_approvals_decide",
             ),
             POD_ORDER,
+            tested(
+                BINDING_EMERGENCIES,
+                "unreviewed_emergencies_of_requester_limit_further_ones",
+            ),
+            CLUSTER_ORDER,
             NO_EMERGENCY,
-            NO_EMERGENCY,
-            NO_EMERGENCY,
-            absent("no emergencies"),
+            tested(
+                "e2e/tests/audit/run_emergencies.rs",
+                "emergency_run_begins_without_approval_and_its_review_makes_room",
+            ),
         ],
     ),
 ];

@@ -124,10 +124,19 @@ pub(super) const ROWS: &[(Description, [Cell; KINDS])] = &[
                 POD_RULES,
                 "dedicated_pod_ends_when_its_change_ticket_is_closed",
             ),
-            absent("no change ticket"),
-            absent("no change ticket"),
-            absent("no change ticket"),
-            absent("no change ticket"),
+            tested(
+                "e2e/tests/audit/binding_tickets.rs",
+                "approved_binding_ends_when_its_ticket_is_closed",
+            ),
+            tested(
+                EVERY_BINDING,
+                "closed_ticket_ends_binding_of_both_kinds_of_oz",
+            ),
+            absent("no field for a change ticket"),
+            tested(
+                "e2e/tests/audit/run_tickets.rs",
+                "approved_run_ends_early_when_its_ticket_is_closed",
+            ),
         ],
     ),
     (

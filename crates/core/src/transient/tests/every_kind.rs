@@ -1,13 +1,19 @@
 //! The ends of a binding that exists, for each kind of binding: of oz, and as published.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use oz_api::kind::Kind as _;
 use oz_api::{EndReason, Phase, RBAC_GROUP};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::world::*;
 use crate::access::lock::Locks;
+use crate::access::policy::Judgement;
+use crate::access::testing::judgements::{judgement, ticket};
 use crate::access::testing::order;
 use crate::for_each_kind;
+use crate::tickets::{Answer, CheckTerms, Said};
 
 /// Runs a block for each kind of binding.
 macro_rules! for_each_binding {
@@ -17,13 +23,15 @@ macro_rules! for_each_binding {
     };
 }
 
-/// Creates a binding of alice to `view` by bob, from 60 to 360 seconds after noon.
-fn binding<K: InMemory>() -> World<K> {
-    let spec = json!({
+/// Creates a binding of alice to `view` by bob, from 60 to 360 seconds after noon, with these further fields.
+fn binding<K: InMemory>(more: &Value) -> World<K> {
+    let mut spec = json!({
         "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "view"},
         "subjects": [{"kind": "User", "name": "alice"}],
         "validFrom": timestamp(60), "validUntil": timestamp(360),
     });
+    let fields = more.as_object().unwrap().clone();
+    spec.as_object_mut().unwrap().extend(fields);
     let mut object = json!({
         "apiVersion": K::api_version(&()), "kind": K::kind(&()),
         "metadata": {"name": "on-call", "namespace": (!K::CLUSTER).then_some("shop")},
@@ -43,7 +51,7 @@ fn end_of<K: InMemory>(
     second: i64,
     change: impl FnOnce(&mut World<K>),
 ) -> (Phase, Option<EndReason>) {
-    let mut world = binding::<K>();
+    let mut world = binding::<K>(&json!({}));
     assert_eq!(world.settle(timestamp(60)).phase, Phase::Active);
     assert_eq!(world.bound(), ["alice"]);
     change(&mut world);
@@ -84,5 +92,38 @@ fn changed_binding_of_every_kind_is_revoked() {
         });
         let expected = (Phase::Revoked, Some(EndReason::DriftDetected));
         assert_eq!(end, expected, "{}", K::NAME);
+    });
+}
+
+/// Returns the response of the check `desk` at this second.
+fn said(second: i64, answer: Answer) -> BTreeMap<String, Said> {
+    let said = Said {
+        asked_at: timestamp(second),
+        answer,
+        away_since: None,
+    };
+    BTreeMap::from([("desk".to_owned(), said)])
+}
+
+/// The published kinds have no field for a change ticket.
+#[test]
+fn closed_ticket_ends_binding_of_both_kinds_of_oz() {
+    let checks = BTreeMap::from([("desk".to_owned(), CheckTerms::UNKNOWN)]);
+    let checks = Some(Arc::new(checks));
+    for_each_kind!(bindings K => {
+        let mut world = binding::<K>(&json!({"ticket": "INC-42"}));
+        world.judgement = Some(Judgement {
+            tickets: vec![ticket(None, Some("desk"))],
+            ..judgement()
+        });
+        world.stamp();
+        world.tickets.checks = checks.clone();
+        world.tickets.said = said(60, Answer::Accepted);
+        assert_eq!(world.settle(timestamp(61)).phase, Phase::Active, "{}", K::NAME);
+        world.tickets.said = said(121, Answer::Refused("it is closed".into()));
+        let status = world.settle(timestamp(122));
+        assert_eq!(status.phase, Phase::Revoked, "{}", K::NAME);
+        assert_eq!(status.ending.unwrap().reason, EndReason::TicketClosed);
+        assert!(world.bound().is_empty());
     });
 }

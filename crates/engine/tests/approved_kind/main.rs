@@ -68,7 +68,7 @@ impl Pause {
         let (text, day) = (&self.spec.duration, GoDuration::from_secs(86_400));
         let invalid = |why| Failure::invalid("Invalid", format!("spec.duration: {why}"));
         let asked: Result<GoDuration, DurationError> = text.parse();
-        let asked = asked.map_err(|why| StopOf::Refuse(Phase::Failed, invalid(why)))?;
+        let asked = asked.map_err(|why| Stop::Refuse(Phase::Failed, invalid(why)))?;
         Ok(Window::new(self.created(), Some(asked), day, day))
     }
 
@@ -147,7 +147,7 @@ impl Pass<'_> {
 
     fn grant(&self) -> Result<Grant, Stop> {
         let stamp = self.stamp.clone();
-        let stamp = stamp.map_err(|why| StopOf::Wait(why.failure()))?;
+        let stamp = stamp.map_err(|why| Stop::Wait(why.failure()))?;
         let until = self.pause.window()?.until;
         Ok(Grant { stamp, until })
     }

@@ -194,3 +194,10 @@ fn changed_or_copied_pause_is_revoked_or_denied() {
     assert_eq!(records, ["RequestDenied StampReplayed"]);
     assert!(live.is_empty());
 }
+
+#[test]
+fn kind_has_at_most_300_lines_of_code() {
+    let code = include_str!("main.rs").lines().map(str::trim);
+    let code = code.filter(|line| !line.is_empty() && !line.starts_with("//"));
+    assert!((1..=300).contains(&code.count()));
+}

@@ -204,7 +204,8 @@ mod tests {
             missing_kinds(&COLUMNS[..KINDS - 1], &kinds),
             ["kind harnessrun has 0 columns"]
         );
-        let twice = [COLUMNS[0], COLUMNS[0], ("locks", &["accesslock"])];
+        let locks: (&str, &[&str]) = ("locks", &["accesslock"]);
+        let twice = [COLUMNS[0], COLUMNS[0], locks];
         let faults = missing_kinds(&[&COLUMNS[1..], &twice].concat(), &kinds);
         assert_eq!(
             faults,

@@ -12,6 +12,7 @@ mod policies;
 mod rbac;
 mod reference;
 mod requested;
+mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +21,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use oz_api::kind::CustomResourceDefinition;
-use oz_core::access::rules::RULES as RULES_IN_ORDER;
 use oz_core::kinds::Family;
 use oz_trail::verify::Fault;
 use oz_trail::{Action, Decision};
@@ -52,8 +52,6 @@ const DIRECTORIES: [&str; 6] = [
 ];
 /// The definitions of the kinds as they were published, which are written by hand.
 const PUBLISHED: &str = "deploy/example-com/crds.yaml";
-/// The page with the rules between a request and its grant.
-const RULES: &str = "docs/reference/rules.md";
 const HEADER: &str =
     "# Generated from crates/core/src/kinds by `cargo xtask generate`; do not edit.\n";
 
@@ -83,7 +81,7 @@ fn files(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     files.insert(PathBuf::from(policies::FILE), policies::text(root)?);
     files.insert(PathBuf::from(VOCABULARY), vocabulary());
     files.insert(PathBuf::from(ATTEMPTS), attempts::page(root)?);
-    files.insert(PathBuf::from(RULES), rules());
+    files.insert(PathBuf::from(rules::PAGE), rules::page(root)?);
     files.insert(PathBuf::from(flags::PAGE), flags::page(root)?);
     files.insert(PathBuf::from(metrics::PAGE), metrics::page(root)?);
     // Of the other pages.
@@ -119,24 +117,6 @@ fn vocabulary() -> String {
     for fault in Fault::iter() {
         let meaning = cell(fault.get_documentation());
         page.push_str(&format!("| `{fault}` | {meaning} |\n"));
-    }
-    page
-}
-
-/// Returns the page with the rules between a request and its grant.
-fn rules() -> String {
-    let mut page = String::from(
-        "<!-- Generated from crates/core/src/access/rules/mod.rs by `cargo xtask generate`; do not edit. -->\n\n\
-         # Rules before a grant\n\n\
-         The operator applies these rules to every access request, transient binding and harness run, in this \
-         order, and again after each change until access is granted. The first rule that does not hold decides: \
-         the object waits, is denied, or ends. A rule that an object has no field for always holds. The choice of \
-         the pod, the role or the workspace follows after the last rule.\n\n\
-         | | rule | requirement |\n|---|---|---|\n",
-    );
-    for (place, rule) in RULES_IN_ORDER.iter().enumerate() {
-        let (place, name, requires) = (place + 1, rule.name, rule.requires);
-        page.push_str(&format!("| {place} | {name} | {requires} |\n"));
     }
     page
 }

@@ -327,13 +327,9 @@ pub(super) fn compared(
     if let Err(denial) = holds {
         return Some(denial.into());
     }
-    if let Some(new) = ceiling(new)
-        && ceiling(sealed).is_none_or(|sealed| new < sealed)
-    {
-        return Some(Stricter::Duration(new));
-    }
-    if check.is_some() {
-        return check;
+    let stricter = super::stricter_limit(sealed, new).or(check);
+    if stricter.is_some() {
+        return stricter;
     }
     cases.iter().find_map(|accepted| {
         let (before, now) = (rules(sealed, accepted), rules(new, accepted)?);

@@ -205,6 +205,13 @@ pub fn applied(policies: &[Applied]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
+/// Returns the limit of `new` that is stricter than that of `sealed`, if there is one.
+fn stricter_limit(sealed: Option<&Judgement>, new: Option<&Judgement>) -> Option<Stricter> {
+    let (known, longest) = (ceiling(sealed), ceiling(new)?);
+    let is_stricter = known.is_none_or(|known| longest < known);
+    is_stricter.then_some(Stricter::Duration(longest))
+}
+
 /// Returns the digest of a template as access policies see it: of its content, labels and annotations.
 #[must_use]
 pub fn seen<T: AccessTemplate>(template: &T) -> String {

@@ -11,7 +11,7 @@ use crate::access::facts::ReviewLimit;
 use crate::access::grant::Approved;
 use crate::access::lock::{Access, Locks};
 use crate::access::on_call::OnCall;
-use crate::access::policy::Judgement;
+use crate::access::policy::{self, Judgement};
 use crate::access::stamp::{Stamp, StampError};
 use crate::access::ticket::Ticket;
 use crate::controller::Failure;
@@ -149,8 +149,10 @@ pub trait Proposal {
         None
     }
 
-    /// Checks whether other users must approve it.
-    fn needs_approval(&self, judgement: Option<&Judgement>) -> bool;
+    /// Checks whether other users must approve it; by default, if access policies require it.
+    fn needs_approval(&self, judgement: Option<&Judgement>) -> bool {
+        policy::rules(judgement).is_some()
+    }
 
     /// Returns the state of the required approvals; `None` if none are required, or if their rules are invalid.
     fn approvals(&self) -> Option<&Approvals>;
@@ -159,7 +161,10 @@ pub trait Proposal {
     ///
     /// # Errors
     /// The state of an object outside of its window.
-    fn window(&self, passed: &mut Passed) -> Result<(), StopOf<Self>>;
+    fn window(&self, passed: &mut Passed) -> Result<(), StopOf<Self>> {
+        let _ = passed;
+        Ok(())
+    }
 }
 
 /// The results of the rules that hold.

@@ -2,6 +2,7 @@ mod admission;
 mod approving;
 mod emergencies;
 mod ending;
+mod every_kind;
 mod locking;
 mod order;
 mod published;

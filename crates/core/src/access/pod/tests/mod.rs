@@ -6,4 +6,5 @@ mod granting;
 mod order;
 mod readiness;
 mod reworded;
+mod rules;
 mod world;

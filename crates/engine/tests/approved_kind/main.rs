@@ -201,7 +201,7 @@ impl Proposal for Pass<'_> {
         self.pause.window().map(drop)
     }
     fn judged(&self, judgement: Option<&Judgement>) -> Result<(), Denial> {
-        policy::permits(judgement, None, "pause")
+        policy::not_refused(judgement, None)
     }
     fn approvals(&self) -> Option<&Approvals> {
         self.approvals.as_ref()

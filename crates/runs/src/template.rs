@@ -7,12 +7,12 @@ use oz_api::harness::{
     RunDefaults, RuntimeImage, TemplateKind, TemplateRef, TemplateWorkspace,
 };
 use oz_api::{ApprovalConfig, EmergencyConfig, TicketConfig, encode};
+use oz_core::access::emergency::Terms;
 use oz_core::access::policy;
 use oz_core::validate::Violation;
 use serde_json::Value;
 
 use super::mount::MountPath;
-use super::terms;
 
 const MINUTE: i64 = 60;
 /// The default timeout of a batch run.
@@ -136,7 +136,7 @@ pub fn resolve(
     }
     let resolved = finished(merged(template, base))?;
     Ok(Resolved {
-        tickets: terms::tickets([&template.ticket, &base.ticket]),
+        tickets: tickets([&template.ticket, &base.ticket]),
         ..resolved
     })
 }
@@ -263,7 +263,7 @@ fn finished(template: HarnessTemplateSpec) -> Result<Resolved, Unresolved> {
             egress: requires.egress,
             workspace: normalized(template.workspace.unwrap_or_default()),
             approval: template.approval,
-            tickets: terms::tickets([&template.ticket]),
+            tickets: tickets([&template.ticket]),
             emergency: template.emergency,
             overlay: template.pod_template_overlay,
             interactive,
@@ -318,6 +318,13 @@ pub(super) fn positive(
 }
 
 impl Resolved {
+    /// Returns the terms of the emergency that a run declares; `None` if it declares none, or if the terms are invalid.
+    #[must_use]
+    pub fn declared_emergency(&self, run: &HarnessRunSpec) -> Option<Terms> {
+        let declared = self.emergency.as_ref().filter(|_| run.is_emergency());
+        Terms::from_emergency(declared?)
+    }
+
     /// Returns the template with the overrides of a run: model, timeout and resources. An emergency limits the timeout.
     ///
     /// # Errors
@@ -329,7 +336,7 @@ impl Resolved {
             return Err(found);
         }
         let timeout = timeout.unwrap_or(self.timeout);
-        let emergency = terms::emergency(run, self);
+        let emergency = self.declared_emergency(run);
         Ok(Self {
             model: run.model.clone().or_else(|| self.model.clone()),
             timeout: emergency.map_or(timeout, |terms| timeout.min(terms.longest)),
@@ -337,4 +344,15 @@ impl Resolved {
             ..self.clone()
         })
     }
+}
+
+/// Returns the requirements for change tickets of a template and of its base, each once. A change ticket must satisfy all.
+fn tickets<'a>(all: impl IntoIterator<Item = &'a Option<TicketConfig>>) -> Vec<TicketConfig> {
+    let mut found: Vec<TicketConfig> = Vec::new();
+    for config in all.into_iter().flatten() {
+        if !found.contains(config) {
+            found.push(config.clone());
+        }
+    }
+    found
 }

@@ -1,10 +1,10 @@
 //! The requirements of a template for a run that its requester fulfils: the change ticket, and the right to declare an
 //! emergency. Admission, the operator and the command line check them here.
 
+use oz_api::Requester;
 use oz_api::harness::HarnessRunSpec;
-use oz_api::{Requester, TicketConfig};
 use oz_core::access::decide::{Ask, Denial, Rule, reason_given};
-use oz_core::access::emergency::{self, Terms};
+use oz_core::access::emergency;
 use oz_core::access::ticket;
 
 use crate::template::Resolved;
@@ -65,24 +65,4 @@ pub fn rules(requester: &Requester, run: &HarnessRunSpec, template: &Resolved) -
 pub fn may(requester: &Requester, run: &HarnessRunSpec, template: &Resolved) -> Result<(), Denial> {
     let mut rules = rules(requester, run, template).into_iter();
     rules.try_for_each(|rule| rule.verdict.map(drop))
-}
-
-/// Returns the terms of the emergency that a run declares; `None` if it declares none, or if the terms are invalid.
-#[must_use]
-pub fn emergency(run: &HarnessRunSpec, template: &Resolved) -> Option<Terms> {
-    let declared = template.emergency.as_ref().filter(|_| run.is_emergency());
-    Terms::from_emergency(declared?)
-}
-
-/// Returns the requirements for change tickets of a template and of its base, each once. A change ticket must satisfy all.
-pub(crate) fn tickets<'a>(
-    all: impl IntoIterator<Item = &'a Option<TicketConfig>>,
-) -> Vec<TicketConfig> {
-    let mut found: Vec<TicketConfig> = Vec::new();
-    for config in all.into_iter().flatten() {
-        if !found.contains(config) {
-            found.push(config.clone());
-        }
-    }
-    found
 }

@@ -207,7 +207,7 @@ impl NewObject for NewRun<'_> {
         let Ok(template) = self.named()? else {
             return Ok(());
         };
-        let Some(declared) = terms::emergency(&self.run.spec, &template.resolved) else {
+        let Some(declared) = template.resolved.declared_emergency(&self.run.spec) else {
             return Ok(());
         };
         let Some(unreviewed) = &self.facts.unreviewed else {

@@ -13,7 +13,7 @@ use oz_core::access::kind::ReviewLimit;
 use oz_core::access::lock::Locks;
 use oz_core::access::policy;
 use oz_core::controller::Failure;
-use oz_core::lifecycle::Stop;
+use oz_core::lifecycle;
 use oz_core::tickets::Tickets;
 use serde_json::Value;
 
@@ -163,8 +163,8 @@ impl From<State> for Otherwise {
     }
 }
 
-impl From<Stop<Infallible, Question>> for Otherwise {
-    fn from(stop: Stop<Infallible, Question>) -> Self {
+impl From<Stop> for Otherwise {
+    fn from(stop: Stop) -> Self {
         match stop {
             Stop::Wait(failure) => State::Waiting(failure).into(),
             Stop::Refuse(_, failure) => refused(failure.reason, failure.message),
@@ -174,6 +174,9 @@ impl From<Stop<Infallible, Question>> for Otherwise {
         }
     }
 }
+
+/// The reason why a rule does not hold for a run.
+pub(super) type Stop = lifecycle::Stop<Infallible, Question>;
 
 pub(super) fn refused(reason: &str, message: impl Into<String>) -> Otherwise {
     State::Ended(RunEnd::new(RunPhase::Failed, reason, message), None, None).into()

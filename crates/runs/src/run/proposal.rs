@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 
 use jiff::Timestamp;
+use oz_api::Requester;
 use oz_api::harness::{HarnessRun, HarnessTemplateSpec, RunMode, TemplateKind};
-use oz_api::{Phase, Requester};
 use oz_core::access::approval::{self, ApprovalRequest, Approvals};
 use oz_core::access::denial::Denial;
 use oz_core::access::emergency;
@@ -16,22 +16,18 @@ use oz_core::access::rules::{Known, Passed, Proposal};
 use oz_core::access::stamp::{self, Stamp, StampError};
 use oz_core::access::ticket::{self, Ticket};
 use oz_core::controller::Failure;
-use oz_core::lifecycle;
 use oz_core::tickets::Tickets;
 use oz_core::validate::Violation;
 
 use super::Runs;
-use super::facts::{Asked, Facts, Question};
-use super::resolving::{chosen, resolved};
+use super::facts::{Asked, Facts, Question, Stop};
+use super::resolving::{chosen, refused, resolved};
 use super::spec::{access, candidate, judged, spec_digest};
 use crate::objects::KIND;
 use crate::policy::Matching;
 use crate::stored::StoredObject;
 use crate::template::{self, Resolved};
 use crate::{admission, pod, requires, terms};
-
-/// The reason why a rule does not hold for a run.
-pub(super) type Stop = lifecycle::Stop<Infallible, Question>;
 
 /// A run that has not begun.
 pub(super) struct RunProposal<'a> {
@@ -231,7 +227,7 @@ impl Proposal for RunProposal<'_> {
             return Ok(None);
         }
         let template = self.template.as_ref().ok();
-        let declared = template.and_then(|it| terms::emergency(&self.run.spec, &it.resolved));
+        let declared = template.and_then(|it| it.resolved.declared_emergency(&self.run.spec));
         declared.map(Some).ok_or_else(|| {
             let message = format!(
                 "spec.emergency of template {} is invalid; have the template's owners correct it",
@@ -286,10 +282,6 @@ impl Proposal for RunProposal<'_> {
     fn window(&self, _: &mut Passed) -> Result<(), Stop> {
         Ok(())
     }
-}
-
-pub(super) fn refused(reason: &'static str, message: impl Into<String>) -> Stop {
-    Stop::Refuse(Phase::Failed, Failure::invalid(reason, message.into()))
 }
 
 fn valid(found: &[Violation]) -> Result<(), Stop> {

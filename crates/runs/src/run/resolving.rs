@@ -1,13 +1,13 @@
 //! The template of a run that has not begun: it may be created soon after the run.
 
 use jiff::{SignedDuration, Timestamp};
+use oz_api::Phase;
 use oz_api::harness::{HarnessRun, HarnessTemplateSpec, TemplateKind};
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::{after, has_come};
 use oz_core::validate::Violation;
 
-use super::facts::Facts;
-use super::proposal::{Stop, refused};
+use super::facts::{Facts, Stop};
 use crate::stored::StoredObject;
 use crate::template::{self, Resolved, Unresolved};
 
@@ -74,4 +74,9 @@ fn not_there_yet(
 /// Returns the instant until which a run waits for its template.
 pub(super) fn waits_until(run: &StoredObject<'_, HarnessRun>) -> Timestamp {
     after(run.identity.created, TEMPLATE_WAIT)
+}
+
+/// Creates the refusal of a run that can never begin.
+pub(super) fn refused(reason: &'static str, message: impl Into<String>) -> Stop {
+    Stop::Refuse(Phase::Failed, Failure::invalid(reason, message.into()))
 }

@@ -6,7 +6,6 @@ use oz_api::duration::GoDuration;
 use oz_api::{ApprovalConfig, ApprovalRule, Name, OnCallCheck};
 
 use super::combine::{content, missing, shorter};
-use super::without_template::permits_ask;
 use super::{ANOTHER_TEMPLATE, DENIED, Extra, FAILED, Judgement, When, seen};
 use crate::access::decide::{Ask, Denial, REASON_REQUIRED};
 use crate::access::request::Request;
@@ -37,6 +36,20 @@ pub fn holds<T: AccessTemplate>(
              create the request again"
         );
         return Err(Denial::new(ANOTHER_TEMPLATE, why));
+    }
+    Ok(())
+}
+
+/// Checks whether an object may be granted according to the judgement that was sealed when it was created, apart from the
+/// template that was judged.
+///
+/// # Errors
+/// The reason why not, and the next step.
+pub fn permits_ask(judgement: Option<&Judgement>, ask: Ask<'_>) -> Result<(), Denial> {
+    not_refused(judgement, ask.reason)?;
+    for rule in judgement.iter().flat_map(|judgement| &judgement.tickets) {
+        let who = || format!("AccessPolicy {}", rule.policy);
+        ticket::validate(Some(&rule.ticket), who, ask)?;
     }
     Ok(())
 }

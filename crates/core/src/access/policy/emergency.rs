@@ -24,7 +24,7 @@ pub fn emergency_terms(
     for rule in rules {
         let source = format!("AccessPolicy {}", rule.policy);
         let Some(config) = &rule.terms else {
-            return Err(none_by(&source));
+            return Err(none_by(&source, "does not permit"));
         };
         permitted(requester, &source, config)?;
         let terms = Terms::from_emergency(config).ok_or_else(|| invalid(&source))?;
@@ -33,7 +33,7 @@ pub fn emergency_terms(
             None => terms,
         });
     }
-    let terms = combined.ok_or_else(|| none_by("the AccessPolicies of the cluster"))?;
+    let terms = combined.ok_or_else(|| none_by("no AccessPolicy", "permits"))?;
     if terms.reviewers == Reviewers::default() {
         return Err(no_reviewers(&deciders(judgement)));
     }
@@ -84,9 +84,9 @@ fn both(one: &[String], other: &[String]) -> Vec<String> {
         .collect()
 }
 
-fn none_by(source: &str) -> Denial {
+fn none_by(source: &str, permits: &str) -> Denial {
     let why = format!(
-        "{source} permits no emergency of it; create it without spec.emergency, or have the authors of access \
+        "{source} {permits} an emergency of it; create it without spec.emergency, or have the authors of access \
          policies set spec.then.emergency"
     );
     Denial::new("EmergencyAccessDisabled", why)

@@ -24,11 +24,11 @@ pub use combine::{Opinion, combine, too_many};
 pub(super) use effect::find_absent;
 pub use effect::{
     Stricter, approval, approval_on_call, asks, both, ceiling, holds, joined, longest, not_refused,
-    note, on_call_checks, requires_approval, rules, stricter,
+    note, on_call_checks, permits_ask, requires_approval, rules, stricter,
 };
 pub use emergency::{deciders, emergency_longest, emergency_terms};
 pub use situation::Situation;
-pub use without_template::{permits_ask, stricter_ask};
+pub use without_template::stricter_ask;
 
 /// The maximum number of access policies in a cluster. With more, all requests are refused.
 pub const MAX_POLICIES: usize = 64;

@@ -4,22 +4,9 @@
 use oz_api::{OnCallCheck, TicketConfig};
 
 use super::Judgement;
-use super::effect::{Stricter, compared, further, not_refused, rules};
-use crate::access::decide::{Ask, Denial};
+use super::effect::{Stricter, compared, further, permits_ask, rules};
+use crate::access::decide::Ask;
 use crate::access::ticket;
-
-/// Checks whether the object may be granted according to the judgement that was sealed when it was created.
-///
-/// # Errors
-/// The reason why not, and the next step.
-pub fn permits_ask(judgement: Option<&Judgement>, ask: Ask<'_>) -> Result<(), Denial> {
-    not_refused(judgement, ask.reason)?;
-    for rule in judgement.iter().flat_map(|judgement| &judgement.tickets) {
-        let who = || format!("AccessPolicy {}", rule.policy);
-        ticket::validate(Some(&rule.ticket), who, ask)?;
-    }
-    Ok(())
-}
 
 /// Returns the respect in which `new` is stricter than `sealed`, if it is: then the approved object differs from the one
 /// that would be granted. `own` are the requirements of its template for change tickets.

@@ -122,7 +122,7 @@ impl RequestCounter {
         Ok(())
     }
 
-    /// Stops counting an admitted request with this UID that a later rule denied.
+    /// Stops counting an admitted request with this UID that was denied after it was counted.
     pub(crate) fn forget(&self, uid: &str) {
         self.admitted.lock().remove(uid);
     }

@@ -91,8 +91,11 @@ impl<R: AccessRequest> RequestValidator<R> {
                 let record = record::admitted(cx.now, review, new.request(), template);
                 // Without a template, the access policies were not evaluated.
                 let record = record::judged(record, template.and(new.judgement()));
-                record::write(&*self.records, &record).await?;
-                Ok(notes)
+                let written = record::write(&*self.records, &record).await;
+                if written.is_err() {
+                    self.counter.forget(counted_as(review, new.request()));
+                }
+                written.map(|()| notes)
             }
             Err(rejection) => {
                 self.counter.forget(counted_as(review, new.request()));

@@ -3,15 +3,15 @@
 use jiff::Timestamp;
 use oz_api::{ApprovalStatus, EndReason, Phase, labels};
 
-use super::facts::{Assessment, ESTABLISHED, Facts, Opens, Question, State};
+use super::facts::{Assessment, ESTABLISHED, Facts, Opens, Question};
 use super::grant::Grant;
 use super::kind::{Kind, StoredBinding, Transient};
 use super::proposal::{BindingProposal, Stop};
+use crate::access::approval;
 use crate::access::fact::Fact;
 use crate::access::lock::Access;
 use crate::access::rules::{self, Held, HeldFacts, Passed};
 use crate::access::ticket::Ticket;
-use crate::access::{approval, ticket};
 use crate::controller::Live;
 use crate::lifecycle::drift::{self, Drift};
 use crate::lifecycle::machine::{self, Lifecycle, Lost, Sealed};
@@ -214,21 +214,15 @@ impl<K: Kind> Transient<K> {
             unlocked_at,
             until,
         } = pass.waiting;
-        let lost = match &state {
-            State::Ending(end, _) => ticket::lost_fact(end),
-            _ => None,
-        };
-        let facts = match (&state, lost) {
-            (State::Granted(grant), _) => grant.facts(),
-            (_, Some(lost)) => vec![lost],
-            _ => facts,
-        };
+        let waits_until = until.map_or(waits_until, |until| waits_until.min(until));
+        let mut assessment = Assessment::new(state, waits_until);
+        if assessment.facts.is_empty() {
+            assessment.facts = facts;
+        }
         Ok(Assessment {
-            state,
-            facts,
             approval: status,
-            waits_until: until.map_or(waits_until, |until| waits_until.min(until)),
             unlocked_at,
+            ..assessment
         })
     }
 

@@ -10,6 +10,7 @@ use oz_api::duration::GoDuration;
 use oz_api::instant::has_come;
 use oz_api::names::BINDING_FINALIZER as FINALIZER;
 
+use super::judged::longest;
 use super::kind::{Binding, Kind, futile, invalid_terms};
 use super::policy::{Policy, may_not_bind, role_missing};
 use super::roles::Listed;
@@ -207,7 +208,7 @@ impl<K: Kind> NewObject for NewBinding<'_, K> {
         let (terms, created) = (self.terms()?, self.created());
         let futile = futile::<K>(terms, self.creation.now, created);
         warnings.extend(futile.map(|violation| violation.to_string()));
-        let longest = policy::ceiling(judgement);
+        let longest = longest(judgement, terms.emergency);
         let shorter = |longest: &GoDuration| SignedDuration::from(*longest) < terms.length(created);
         if let Some(longest) = longest.filter(shorter) {
             warnings.push(format!(

@@ -103,7 +103,7 @@ pub struct Assessment {
 }
 
 impl Assessment {
-    /// Creates the assessment of an object in a state that depends on no rule.
+    /// Creates the assessment of an object in this state, with the conditions that follow from the state alone.
     pub(super) fn new(state: State, waits_until: Timestamp) -> Self {
         let facts = match &state {
             State::Granted(grant) => grant.facts(),

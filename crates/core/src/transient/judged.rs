@@ -181,8 +181,7 @@ pub fn limit(
 }
 
 /// Returns the maximum duration of a binding by the access policies, if they set one.
-#[must_use]
-pub fn longest(judgement: Option<&Judgement>, emergency: bool) -> Option<GoDuration> {
+pub(super) fn longest(judgement: Option<&Judgement>, emergency: bool) -> Option<GoDuration> {
     let of_emergency = policy::emergency_longest(judgement).filter(|_| emergency);
     policy::ceiling(judgement)
         .into_iter()

@@ -156,7 +156,11 @@ impl Binding<'_> {
         let terms = self.terms.as_ref().ok();
         let details = terms.map(|terms| {
             let bound = (&terms.role_ref(), terms.subjects.as_slice());
-            details(bound, terms.reason.as_deref(), terms.ticket.as_deref())
+            let mut details = details(bound, terms.reason.as_deref(), terms.ticket.as_deref());
+            if terms.emergency {
+                details.insert("emergency".to_owned(), "true".to_owned());
+            }
+            details
         });
         let record = Record::about(time, action, decision, &reference.uid, reason, message);
         Record {

@@ -29,7 +29,7 @@ use oz_api::{RBAC_GROUP, Requester, RoleReference};
 pub use danger::danger;
 pub use facts::{Assessment, Facts, Lookup, Opens, Question, State, Want};
 pub use grant::Grant;
-pub use judged::{limit, longest};
+pub use judged::limit;
 pub(crate) use kind::violations;
 pub use kind::{Binding, Kind, StoredBinding, Transient};
 pub use oz_api::names::BINDING_FINALIZER as FINALIZER;

@@ -240,10 +240,6 @@ impl Proposal for BindingProposal<'_> {
         permitted.map_err(denied)
     }
 
-    fn needs_approval(&self, judgement: Option<&Judgement>) -> bool {
-        policy::rules(judgement).is_some()
-    }
-
     fn approvals(&self) -> Option<&Approvals> {
         self.approvals.as_ref()
     }

@@ -25,7 +25,7 @@ use super::grants::Granted;
 use super::offer::Rendered;
 use super::proposal::RunProposal;
 use super::spec::{access, is_over};
-use super::{Runs, ends};
+use super::{Runs, ends, terms};
 use crate::isolation::{Isolation, NOT_CONFINED, pod_labels};
 use crate::jobs;
 use crate::objects::{self, policy_name};
@@ -90,11 +90,13 @@ impl Runs {
         let proposal = RunProposal::new(self, now, run, facts);
         let mut passed = Passed::default();
         let decided = rules::before_grant(&proposal, &mut passed);
-        if let Err(lifecycle::Stop::Wait(failure)) = &decided
-            && failure.reason == approval::WAITING
-            && let Some(asked) = proposal.asked()
-        {
-            return Err(State::Asking(failure.clone(), Box::new(asked)).into());
+        if let Err(lifecycle::Stop::Wait(failure)) = &decided {
+            if failure.reason == approval::WAITING
+                && let Some(asked) = proposal.asked()
+            {
+                return Err(State::Asking(failure.clone(), Box::new(asked)).into());
+            }
+            terms::may_wait(now, &proposal, failure)?;
         }
         decided?;
         proposal.confirmed()?;

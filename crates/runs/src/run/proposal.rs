@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use oz_api::Requester;
 use oz_api::harness::{HarnessRun, HarnessTemplateSpec, RunMode, TemplateKind};
 use oz_core::access::approval::{self, ApprovalRequest, Approvals};
@@ -16,6 +16,7 @@ use oz_core::access::rules::{Known, Passed, Proposal};
 use oz_core::access::stamp::{self, Stamp, StampError};
 use oz_core::access::ticket::{self, Ticket};
 use oz_core::controller::Failure;
+use oz_core::lifecycle::window::after;
 use oz_core::tickets::Tickets;
 use oz_core::validate::Violation;
 
@@ -28,6 +29,9 @@ use crate::policy::Matching;
 use crate::stored::StoredObject;
 use crate::template::{self, Resolved};
 use crate::{admission, pod, requires, terms};
+
+/// Time for which a run waits for its change ticket.
+const TICKET_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
 /// A run that has not begun.
 pub(super) struct RunProposal<'a> {
@@ -108,6 +112,14 @@ impl RunProposal<'_> {
         let stamp = self.stamp.as_ref().ok();
         let judgement = stamp.and_then(|stamp| stamp.judgement.as_ref());
         self.ticket(judgement).map(|(ticket, _)| ticket)
+    }
+
+    /// Returns the instant at which the run stops waiting for its change ticket: a day after its creation, or after its last
+    /// approval. Without the required approvals, it is their deadline.
+    pub(super) fn ticket_until(&self) -> Timestamp {
+        let plain = after(self.run.identity.created, TICKET_WAIT);
+        let approvals = self.approvals.as_ref();
+        approvals.map_or(plain, |approvals| approvals.waits_until(TICKET_WAIT))
     }
 
     /// Requires a read of the approvals from the API server before an approved run begins.

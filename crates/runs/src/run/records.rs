@@ -1,6 +1,6 @@
 //! The audit records that are stored before a run begins: its start, its emergency, and the credentials of its agent.
 
-use oz_core::access::emergency;
+use oz_core::access::{emergency, ticket};
 use oz_core::controller::{Failure, Step};
 use oz_trail::{Action, Decision, Record};
 
@@ -32,18 +32,11 @@ impl Runs {
 fn started(decided: &Decided) -> Record {
     let message = format!("{} begins by {}", decided.run.name, decided.template);
     let (at, action, allow) = (decided.decided_at, Action::RunStarted, Decision::Allow);
-    let mut record = decided.record(at, action, allow, "Admitted", message);
-    if let Some(ticket) = &decided.ticket {
-        for (name, checks) in [
-            ("ticketChecks", &ticket.checks),
-            ("ticketCheckUnavailable", &ticket.unanswered),
-        ] {
-            if !checks.is_empty() {
-                record = record.detail(name, checks.join(", "));
-            }
-        }
+    let record = decided.record(at, action, allow, "Admitted", message);
+    match &decided.ticket {
+        Some(ticket) => ticket::detailed(record, ticket),
+        None => record,
     }
-    record
 }
 
 /// Returns the audit records of the credentials that the kubelet delivers to the agent, each written once, before the

@@ -7,11 +7,12 @@ use oz_api::{EndReason, conditions};
 use oz_core::access::status::Fact;
 use oz_core::access::{approval, emergency, ticket};
 use oz_core::controller::{Failure, Plan, Transition};
+use oz_core::lifecycle::window::has_come;
 
 use super::Runs;
 use super::decided::Decided;
 use super::existing::RunEnd;
-use super::facts::Facts;
+use super::facts::{Facts, Otherwise, refused};
 use super::proposal::RunProposal;
 use crate::stored::StoredObject;
 
@@ -21,7 +22,8 @@ const TOO_MANY_REVIEWS: &str = "TooManyOpenReviews";
 const REVIEWS_UNAVAILABLE: &str = "ReviewsUnavailable";
 
 impl Runs {
-    /// Adds the queries about the change ticket of a run that waits for a response about it.
+    /// Adds the queries about the change ticket of a run that waits for a response about it, and the instant at which the run
+    /// stops waiting.
     pub(super) fn check_ticket(
         &self,
         now: Timestamp,
@@ -30,10 +32,13 @@ impl Runs {
         obstacle: &Failure,
         plan: Plan,
     ) -> Plan {
-        if !ticket::is_awaited(obstacle.reason) {
+        if !is_for_ticket(obstacle) {
             return plan;
         }
-        match RunProposal::new(self, now, run, facts).named_ticket() {
+        let proposal = RunProposal::new(self, now, run, facts);
+        let plan = plan.wake_at(proposal.ticket_until());
+        let named = proposal.named_ticket();
+        match named.filter(|_| ticket::is_awaited(obstacle.reason)) {
             Some(ticket) => {
                 let times = (now, run.identity.created);
                 ticket::wait_for(times, run.uid(), (&ticket, &facts.tickets), plan)
@@ -41,6 +46,31 @@ impl Runs {
             None => plan,
         }
     }
+}
+
+/// Checks whether a run may continue to wait, if it waits for its change ticket: a run without an end would query the server
+/// of a ticket check forever.
+///
+/// # Errors
+/// The end of the run.
+pub(super) fn may_wait(
+    now: Timestamp,
+    proposal: &RunProposal<'_>,
+    obstacle: &Failure,
+) -> Result<(), Otherwise> {
+    let until = proposal.ticket_until();
+    if !is_for_ticket(obstacle) || !has_come(now, until) {
+        return Ok(());
+    }
+    let message = format!(
+        "{}; the run waited for its change ticket until {until}; submit the run again",
+        obstacle.message
+    );
+    Err(refused(obstacle.reason, message))
+}
+
+fn is_for_ticket(obstacle: &Failure) -> bool {
+    waits_for(obstacle.reason) == Some(conditions::TICKET_ACCEPTED)
 }
 
 /// Adds the queries about the change ticket of a run that has begun.

@@ -237,6 +237,34 @@ fn server_is_asked_while_run_waits_and_again_after_missing_response() {
 }
 
 #[test]
+fn run_stops_waiting_for_its_ticket_after_a_day_or_with_its_approvals() {
+    const DAY: i64 = 24 * 60 * 60;
+    let rules = json!([{"name": "security", "users": ["bob"]}]);
+    let approval = json!({"rules": rules, "timeout": "10m"});
+    for (check, approval, until, reason) in [
+        ("jira", Value::Null, DAY, "TicketCheckUnavailable"),
+        ("none", Value::Null, DAY, "TicketCheckUnknown"),
+        ("jira", approval, 600, "TicketCheckUnavailable"),
+    ] {
+        let fields = json!({"ticket": {"check": check}, "approval": approval});
+        let mut submitted = submitted(json!({"ticket": "INC-42"}), &fields);
+        said(&mut submitted.facts.tickets, "jira", until - 2, away());
+        let (decision, status) = decide(&submitted, until - 1);
+        assert_eq!(accepted(&status), format!("False {reason}"));
+        assert!(matches!(decision.state, State::Waiting(_)), "{check}");
+        let wake = decision.plan.wake;
+        assert!(wake.is_some_and(|at| at <= seconds(until)), "{wake:?}");
+
+        let (decision, status) = decide(&submitted, until);
+        assert_eq!(status.phase, Some(RunPhase::Failed), "{check} {until}");
+        assert_eq!(asked(&decision.plan), []);
+        let records = records(&decision.plan);
+        assert_eq!(records[0].action, Action::RequestDenied);
+        assert_eq!(records[0].reason, reason);
+    }
+}
+
+#[test]
 fn refused_ticket_denies_run_before_its_approvers_are_asked() {
     let rules = json!([{"name": "security", "users": ["bob"]}]);
     let fields =

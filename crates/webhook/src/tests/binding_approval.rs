@@ -416,6 +416,8 @@ async fn emergency_of_binding_requires_terms_of_every_policy_that_requires_appro
         let webhook = webhook(named.collect());
         let answer = webhook.create(&bob(emergency())).await;
         assert_eq!(answer.refusal(), refusal, "{policies:?}: {answer:?}");
+        let record = webhook.recorded().pop().unwrap();
+        assert_eq!(record.details["emergency"], "true", "{policies:?}");
         if refusal.is_none() {
             let warnings = &answer.warnings;
             assert!(

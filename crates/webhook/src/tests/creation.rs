@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::binding::binding;
 use super::harness::{echo, object};
 use super::server::Server;
-use super::{Answer, Attempt, Webhook, exec_template, registered, request, with};
+use super::{Answer, Attempt, Records, Webhook, exec_template, registered, request, with};
 
 const EXEC: &str = "ExecAccessRequest";
 
@@ -88,4 +88,23 @@ async fn binding_that_is_denied_after_it_was_counted_counts_no_longer() {
     }
     let answer = created(&webhook, "harmless", dated).await;
     assert!(answer.allowed, "{answer:?}");
+}
+
+#[tokio::test]
+async fn object_without_audit_record_counts_no_longer() {
+    let plain = with(request(EXEC, "shell"), "/spec/reason", "INC-7");
+    let dated = with(binding(), "/spec/validFrom", "2026-01-01T12:30:00Z");
+    for object in [plain, dated] {
+        let broken = Records {
+            broken: true,
+            ..Records::default()
+        };
+        let webhook = Webhook::recording(Server::with([exec_template("shell")]), broken);
+        webhook.grants.wait_until_ready().await;
+        // More than both limits.
+        for number in 0..25 {
+            let answer = created(&webhook, &format!("lost-{number}"), object.clone()).await;
+            assert_eq!(answer.refusal(), Some("RecordFailed"), "{number}");
+        }
+    }
 }

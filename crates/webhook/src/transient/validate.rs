@@ -100,7 +100,13 @@ impl<K: Kind> BindingValidator<K> {
         record.user = Some(creator.clone());
         review.display_name().clone_into(&mut record.request.name);
         match &decided {
-            Ok(_) => record::write(&*self.records, &record).await?,
+            Ok(_) => {
+                let written = record::write(&*self.records, &record).await;
+                if written.is_err() {
+                    self.watches.waiting.forget(counted_as(review, binding));
+                }
+                written?;
+            }
             Err(_) => {
                 self.watches.waiting.forget(counted_as(review, binding));
                 record::write_refusal(&*self.records, &record).await;

@@ -108,7 +108,7 @@ impl WaitingBindings {
         Ok(waiting)
     }
 
-    /// Stops counting an admitted binding with this UID that a later rule denied.
+    /// Stops counting an admitted binding with this UID that was denied after it was counted.
     pub(crate) fn forget(&self, uid: &str) {
         self.admitted.lock().remove(uid);
     }

@@ -172,7 +172,8 @@ impl Approvals {
 
     /// Returns the instant at which a request with these approvals stops waiting, if one without them would
     /// after `wait`. An approval is valid for as long as a request without approvals waits.
-    pub(crate) fn waits_until(&self, wait: SignedDuration) -> Timestamp {
+    #[must_use]
+    pub fn waits_until(&self, wait: SignedDuration) -> Timestamp {
         match self.verdict {
             // A check that replaces approvals does so in each pass anew.
             Verdict::Granted { at, .. } if self.on_call.is_none() => after(at, wait),

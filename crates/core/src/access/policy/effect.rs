@@ -12,8 +12,6 @@ use crate::access::request::Request;
 use crate::access::{stamp, ticket};
 use crate::kinds::AccessTemplate;
 
-/// The reason of an object that cannot name a change ticket, where an access policy requires one.
-
 /// Checks whether the request may be granted according to the judgement that was sealed when it was created.
 /// A request for which no access policy was evaluated has no judgement.
 ///

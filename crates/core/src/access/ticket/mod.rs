@@ -115,7 +115,7 @@ pub fn terms_by<'a>(
 
 /// Adds the checks of a change ticket to the audit record of a grant.
 #[must_use]
-pub(crate) fn detailed(record: Record, ticket: &Ticket) -> Record {
+pub fn detailed(record: Record, ticket: &Ticket) -> Record {
     let lists = [
         ("ticketChecks", &ticket.checks),
         ("ticketCheckUnavailable", &ticket.unanswered),

@@ -3,7 +3,7 @@
 //! A server may report that a change ticket is not open: a request is denied, and a grant ends at once. A
 //! server may also not respond, for any cause: with `Fail` a request waits for as long as it waits for
 //! anything, and a grant ends when that has lasted for [`LONGEST_AWAY`] times the check's interval; with
-//! `Allow` a request is granted, and a grant continues. Nothing extends a grant. The checks run in a port
+//! `Ignore` a request is granted, and a grant continues. Nothing extends a grant. The checks run in a port
 //! with separate tasks ([`Ask`]): nothing here waits for a response.
 //!
 //! See docs/adr/0031-a-server-of-tickets-that-says-nothing.md.

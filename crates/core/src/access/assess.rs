@@ -17,7 +17,7 @@ use super::proposal::AccessProposal;
 use super::request::{Spec, StoredRequest};
 use super::rules::{self, Held, HeldFacts, Passed};
 use super::stamp;
-use super::ticket::Ticket;
+use super::ticket::{self, Ticket};
 use crate::controller::Live;
 use crate::lifecycle::drift::Drift;
 use crate::lifecycle::machine::{self, Lifecycle, Lost, Need, Sealed};
@@ -79,13 +79,13 @@ pub(super) fn assess<K: Kind>(
 
 /// Returns the condition of the change ticket, or of the approval, because of which access ends.
 fn refused(end: &End) -> Option<Fact> {
-    let condition = match end.reason {
-        EndReason::TicketClosed | EndReason::TicketCheckUnavailable => conditions::TICKET_ACCEPTED,
-        EndReason::OnCallEnded | EndReason::OnCallCheckUnavailable => conditions::APPROVED,
-        _ => return None,
+    let of_on_call = [EndReason::OnCallEnded, EndReason::OnCallCheckUnavailable];
+    let on_call = || {
+        let detail = end.detail().to_owned();
+        Fact::fails(conditions::APPROVED, end.reason.into(), detail)
     };
-    let detail = end.detail().to_owned();
-    Some(Fact::fails(condition, end.reason.into(), detail))
+    let of_on_call = of_on_call.contains(&end.reason);
+    ticket::lost_fact(end).or_else(|| of_on_call.then(on_call))
 }
 
 impl Held for Grant {

@@ -75,11 +75,14 @@ impl<'a> Owner<'a> {
         labels::mark(metadata, self.kind, self.name, self.uid);
     }
 
-    /// Adds the same labels to the metadata of a pod template as JSON, which may contain values of another type.
+    /// Adds the same labels to the metadata of a pod template as JSON. Values of another type are replaced.
     pub fn mark_template(&self, metadata: &mut Value) {
         let mut marks = ObjectMeta::default();
         self.mark(&mut marks);
         for (field, entries) in [("labels", marks.labels), ("annotations", marks.annotations)] {
+            if !metadata[field].is_object() {
+                metadata[field] = json!({});
+            }
             for (key, value) in entries.into_iter().flatten() {
                 metadata[field][key] = json!(value);
             }

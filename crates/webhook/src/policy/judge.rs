@@ -20,6 +20,7 @@ use oz_core::transient::Binding;
 use oz_runs::objects::KIND;
 use oz_runs::run::spec_digest;
 use oz_runs::template::DEFAULT_TIMEOUT;
+use oz_runs::terms;
 use oz_runtime::Feeds;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -191,8 +192,7 @@ impl Judges {
             namespace,
             template: &run.spec.template_ref.name,
             template_found: template.map(FoundTemplate::object),
-            reason: run.spec.reason.as_deref(),
-            ticket: run.spec.ticket.as_deref(),
+            ask: terms::ask(&run.spec),
         };
         let situation = || {
             let resolved = template.and_then(|template| template.resolved().ok());

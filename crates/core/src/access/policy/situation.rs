@@ -12,7 +12,7 @@ use oz_api::{Operation, Requester};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::access::decide;
+use crate::access::decide::{self, Ask};
 use crate::access::extra::Extra;
 use crate::access::grant::Grant;
 use crate::access::request::Request;
@@ -39,6 +39,7 @@ pub const VARIABLES: [Variable; 7] = [
             "duration",
             "reason",
             "ticket",
+            "emergency",
             "template",
             "pod",
             "container",
@@ -83,10 +84,8 @@ pub struct RunRequest<'a> {
     pub template: &'a str,
     /// The template, by its kind and metadata, if it exists.
     pub template_found: Option<(&'a str, &'a ObjectMeta)>,
-    /// The requester's reason.
-    pub reason: Option<&'a str>,
-    /// The change ticket.
-    pub ticket: Option<&'a str>,
+    /// Its reason, its change ticket and its emergency.
+    pub ask: Ask<'a>,
 }
 
 /// A live grant.
@@ -142,6 +141,7 @@ impl Situation {
         of_request["template"] = json!(request.template);
         fill(&mut of_request, "name", name(metadata));
         fill(&mut of_request, "namespace", metadata.namespace.as_ref());
+        fill(&mut of_request, "emergency", Some(request.ask.emergency));
         for (field, text) in [
             ("reason", request.ask.reason),
             ("ticket", request.ask.ticket),
@@ -192,6 +192,7 @@ impl Situation {
                 json!({ "kind": terms.role.kind.to_string(), "name": terms.role.name });
             fill(&mut of_request, "reason", terms.reason.as_ref());
             fill(&mut of_request, "ticket", terms.ticket.as_ref());
+            fill(&mut of_request, "emergency", Some(terms.emergency));
         }
         Self::new(
             now,
@@ -215,11 +216,12 @@ impl Situation {
         let of_template = found.map_or_else(no_template, |(kind, it)| template_fields(kind, it));
         let mut of_request = no_request(run.kind);
         fill(&mut of_request, "name", name(run.metadata));
+        fill(&mut of_request, "emergency", Some(run.ask.emergency));
         for (field, text) in [
             ("namespace", Some(run.namespace)),
             ("template", Some(run.template)),
-            ("reason", run.reason),
-            ("ticket", run.ticket),
+            ("reason", run.ask.reason),
+            ("ticket", run.ask.ticket),
         ] {
             fill(&mut of_request, field, text);
         }
@@ -289,6 +291,7 @@ impl Situation {
                 "requester": { "user": "alice", "uid": "", "groups": ["devs"], "extra": {} },
                 "request": {
                     "kind": "ExecAccessRequest", "namespace": "shop", "name": "debug", "reason": "", "ticket": "",
+                    "emergency": false,
                     "template": "shell", "pod": "", "container": "", "extends": "",
                     "role": { "kind": "", "name": "" }, "subjects": [],
                 },
@@ -313,7 +316,8 @@ fn name(metadata: &ObjectMeta) -> Option<&String> {
 /// Returns the value of `request` with the fields that every request of this kind has.
 fn no_request(kind: &str) -> Value {
     json!({
-        "kind": kind, "namespace": "", "name": "", "reason": "", "ticket": "", "template": "", "pod": "",
+        "kind": kind, "namespace": "", "name": "", "reason": "", "ticket": "", "emergency": false,
+        "template": "", "pod": "",
         "container": "", "extends": "", "role": { "kind": "", "name": "" }, "subjects": [],
     })
 }

@@ -61,7 +61,8 @@ pub trait Lifecycle {
     }
 
     /// Returns the reasons other than drift to end a grant before its expiry: those of the
-    /// [rules](crate::access::rules::while_granted), and those of its kind. The order has no effect.
+    /// [rules](crate::access::rules::while_granted), and those of its kind. Among ends of equal
+    /// precedence, the first applies.
     fn early_ends(&self, grant: &Self::Grant) -> Vec<End>;
 
     /// Checks whether a grant that does not end continues as it is, and completes it.

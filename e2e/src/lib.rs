@@ -46,7 +46,7 @@ pub use access::{
 };
 pub use api_proxy::{ApiProxy, Kept};
 pub use approvals::{Person, answer_to, approval_rule, approved_template};
-pub use audit::Auditor;
+pub use audit::{Auditor, clear_trail};
 pub use broker::{Broker, BrokerAnswer, BrokerClient, publish_stamp_keys, publish_voucher_keys};
 pub use connections::{refusal, refused};
 pub use emergencies::{REVIEWS, emergency_request, emergency_template, found};

@@ -16,6 +16,7 @@ mod gate;
 pub mod guides;
 mod harness;
 mod helm;
+mod keys;
 mod leftovers;
 pub mod lending;
 mod locks;
@@ -60,6 +61,7 @@ pub use helm::{
     chart, harness_image_archive, helm, image_archive, rehearsed_release,
     released_harness_image_archive,
 };
+pub use keys::private_key;
 pub use leftovers::left;
 pub use locks::{binding, forbidden, forged_record, role, stamped};
 pub use manifests::apply;

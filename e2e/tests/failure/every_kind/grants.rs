@@ -27,7 +27,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// The template of dedicated pods.
 const OWN_POD: &str = "own";
 /// The template of runs, of which the test is the kubelet.
-const RUNS: &str = "by-hand";
+pub(crate) const RUNS: &str = "by-hand";
 /// The user who may bind roles.
 const LEAD: &str = "lea";
 /// The shortest duration of a grant in seconds. It is longer than a lease, so that each grant can begin before it ends.

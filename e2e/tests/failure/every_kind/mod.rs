@@ -5,7 +5,7 @@
 //! 200 grants and 20 kills; 2,000 grants, of which 100 are runs, and 200 kills in the long form (`OZ_LONG=1`).
 
 mod figures;
-mod grants;
+pub(crate) mod grants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,7 +28,7 @@ use oz_e2e::{
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually, scaled};
 
 use self::figures::{Change, Ends};
-use self::grants::{Grant, GrantKind, Requesters};
+use self::grants::{Grant, Requesters};
 use crate::alone;
 
 /// The number of kills whose grants are created in advance, so that grants end while the first operators are killed.
@@ -41,20 +41,21 @@ const LOST_NODE: usize = 20;
 /// The maximum time between the start of an operator and the next kill, in milliseconds.
 const LONGEST_PAUSE: u64 = 900;
 
-fn options() -> Options {
+/// Returns the options of an oz that serves all kinds.
+pub(crate) fn options() -> Options {
     Options::default()
         .harness()
         .set("transient.bindableRoles", r#"["view"]"#)
         .set("transient.maxBindingWindow", "1h")
 }
 
-/// Installs what all kinds require, without running oz, and removes the trail of earlier tests.
-async fn install(cluster: &'static Cluster) -> Result<Scene> {
+/// Installs the prerequisites of all kinds, without running oz, and removes the trail of earlier tests.
+pub(crate) async fn install(cluster: &'static Cluster, prefix: &str) -> Result<Scene> {
     clear_trail(cluster).await?;
     install_harness(cluster)?;
     apply(cluster, "deploy/rbac/transient")?;
     established(cluster)?;
-    let scene = Scene::set(cluster, "kinds").await?;
+    let scene = Scene::set(cluster, prefix).await?;
     announce_broker(&scene.admin).await?;
     node_by_hand(&scene.admin).await?;
     grants::templates(&scene).await?;
@@ -125,7 +126,7 @@ impl Progress {
     }
 }
 
-/// Creates the grants, kills the operators meanwhile, and waits until all grants have ended.
+/// Creates the grants while operators are killed, and waits until all grants have ended.
 async fn story(
     scene: &Scene,
     progress: &Progress,
@@ -153,7 +154,7 @@ async fn killed_in_turns_operators_end_grants_of_every_kind_in_time_and_leave_no
     let (_turn, cluster) = alone().await?;
     cargo_binary("ozctl")?;
     let progress = Progress::new(scaled((200, 20), (2_000, 200)));
-    let scene = install(cluster).await?;
+    let scene = install(cluster, "kinds").await?;
     let mut replicas = Replicas::start_with(cluster, options()).await?;
     let mut auditor = Auditor::pinning(&scene.admin).await?;
     let mark = cluster.audit().mark()?;

@@ -5,16 +5,19 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use oz_api::names;
-use oz_testkit::Process;
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, Process, eventually};
 use oz_trail::verify::{Evidence, Report, Terms, verify};
 use oz_trail::{AuditEvent, Published, Trust};
 use serde_json::Value;
 
-use crate::NAMESPACE;
+use crate::{NAMESPACE, install, unregister};
+
+/// The ConfigMap with the signatures of the trail.
+const CHECKPOINTS: &str = "oz-audit-checkpoints";
 
 /// A reader of the audit trail of a cluster.
 #[derive(Clone)]
@@ -103,9 +106,9 @@ impl Auditor {
         let mut evidence = Evidence::default();
         // The signed data first: data that is added during the reading is only additional.
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let map = maps.get_opt("oz-audit-checkpoints").await?;
+        let map = maps.get_opt(CHECKPOINTS).await?;
         for (slot, text) in map.and_then(|map| map.data).unwrap_or_default() {
-            evidence.checkpoint(&format!("ConfigMap oz-audit-checkpoints, {slot}"), &text);
+            evidence.checkpoint(&format!("ConfigMap {CHECKPOINTS}, {slot}"), &text);
         }
         evidence.objects();
         for event in self.events().list(&ListParams::default()).await? {
@@ -172,6 +175,31 @@ impl Auditor {
         specs.retain(|spec| spec["request"]["namespace"] == namespace);
         Ok(specs)
     }
+}
+
+/// Removes the audit trail that other tests have left in a cluster: without oz running, an administrator can.
+///
+/// # Errors
+/// When the API server refuses the removal.
+pub async fn clear_trail(cluster: &Cluster) -> Result<()> {
+    install(cluster).await?;
+    unregister(cluster)?;
+    let admin = cluster.client("admin").await?;
+    let events: Api<AuditEvent> = Api::all(admin.clone());
+    eventually("the events to go", CONDITION_TIMEOUT, async || {
+        let nothing = events
+            .delete_collection(&DeleteParams::default(), &ListParams::default())
+            .await;
+        let left = events.list(&ListParams::default()).await?;
+        Ok((nothing.is_ok() && left.items.is_empty()).then_some(()))
+    })
+    .await?;
+    let maps: Api<ConfigMap> = Api::namespaced(admin, NAMESPACE);
+    match maps.delete(CHECKPOINTS, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        other => drop(other?),
+    }
+    Ok(())
 }
 
 async fn published(client: &Client) -> Result<Vec<Published>> {

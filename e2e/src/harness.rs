@@ -1,12 +1,14 @@
 //! The prerequisites of harness runs: their kinds, an announced broker without a process, volumes, a
 //! template.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
 use oz_api::harness::HarnessTemplate;
 use oz_api::names;
 use oz_runs::authority::BUNDLE_KEY;
@@ -63,6 +65,8 @@ pub async fn announce_broker(admin: &Client) -> Result<()> {
 }
 
 const BY_HAND_NODE: &str = "by-hand";
+/// The interval in which the kubelet of that node looks at its pods.
+const KUBELET_PERIOD: Duration = Duration::from_millis(100);
 
 /// Makes a node without a kubelet: the test itself sets the status of its pods, which are those that
 /// [`by_hand_overlay`] places there.
@@ -141,6 +145,38 @@ async fn provide(admin: &Client, name: &str, source: Value) -> Result<()> {
 }
 
 impl Scene {
+    /// Acts as the kubelet of the node of [`node_by_hand`] for the pods of the namespace, until it fails: the agent of
+    /// each pod runs, and a deleted pod ends at once.
+    ///
+    /// # Errors
+    /// When the API server refuses a request.
+    pub async fn kubelet_by_hand(&self) -> Result<()> {
+        let pods = self.api::<Pod>();
+        let placed = ListParams::default().fields(&format!("spec.nodeName={BY_HAND_NODE}"));
+        let running = PatchParams::default();
+        let at_once = DeleteParams::default().grace_period(0);
+        loop {
+            for pod in pods.list(&placed).await? {
+                let name = pod.name_any();
+                let status = pod.status.as_ref();
+                let is_pending = status.and_then(|it| it.phase.as_deref()) == Some("Pending");
+                let answer = if pod.metadata.deletion_timestamp.is_some() {
+                    pods.delete(&name, &at_once).await.map(drop)
+                } else if is_pending {
+                    let patch = Patch::Merge(json!({"status": agent_running()}));
+                    pods.patch_status(&name, &running, &patch).await.map(drop)
+                } else {
+                    Ok(())
+                };
+                match answer {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    other => other?,
+                }
+            }
+            tokio::time::sleep(KUBELET_PERIOD).await;
+        }
+    }
+
     /// Creates the template `echo` with this overlay for its pods.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ mod gate;
 pub mod guides;
 mod harness;
 mod helm;
+mod keys;
 mod leftovers;
 pub mod lending;
 mod locks;
@@ -46,7 +47,7 @@ pub use access::{
 };
 pub use api_proxy::{ApiProxy, Kept};
 pub use approvals::{Person, answer_to, approval_rule, approved_template};
-pub use audit::Auditor;
+pub use audit::{Auditor, clear_trail};
 pub use broker::{Broker, BrokerAnswer, BrokerClient, publish_stamp_keys, publish_voucher_keys};
 pub use connections::{refusal, refused};
 pub use emergencies::{REVIEWS, emergency_request, emergency_template, found};
@@ -60,6 +61,7 @@ pub use helm::{
     chart, harness_image_archive, helm, image_archive, rehearsed_release,
     released_harness_image_archive,
 };
+pub use keys::private_key;
 pub use leftovers::left;
 pub use locks::{binding, forbidden, forged_record, role, stamped};
 pub use manifests::apply;

@@ -42,6 +42,7 @@ pub struct Replicas {
     service: Service,
     webhooks: Vec<Webhook>,
     operators: Vec<(String, Operator)>,
+    options: Options,
     made: usize,
 }
 
@@ -51,6 +52,14 @@ impl Replicas {
     /// # Errors
     /// When a part cannot be installed or does not become ready.
     pub async fn start(cluster: &'static Cluster) -> Result<Self> {
+        Self::start_with(cluster, Options::default()).await
+    }
+
+    /// Starts replicas like [`Replicas::start`], all of them with these options.
+    ///
+    /// # Errors
+    /// As [`Replicas::start`].
+    pub async fn start_with(cluster: &'static Cluster, options: Options) -> Result<Self> {
         for binary in ["oz-operator", "oz-webhook"] {
             cargo_binary(binary)?;
         }
@@ -60,6 +69,7 @@ impl Replicas {
             service: Service::start().await?,
             webhooks: Vec::new(),
             operators: Vec::new(),
+            options,
             made: 0,
         };
         for _ in 0..2 {
@@ -70,9 +80,18 @@ impl Replicas {
         Ok(replicas)
     }
 
+    /// Returns the options of a new replica.
     fn options(&mut self) -> Options {
         self.made += 1;
-        Options::replica(&format!("oz-{}", self.made))
+        self.named(&format!("oz-{}", self.made))
+    }
+
+    /// Returns the options of the replica with this name.
+    fn named(&self, name: &str) -> Options {
+        Options {
+            replica: name.to_owned(),
+            ..self.options.clone()
+        }
     }
 
     /// Adds a webhook, which accepts new connections.
@@ -91,10 +110,36 @@ impl Replicas {
     /// # Errors
     /// When it does not become ready.
     pub async fn add_operator(&mut self) -> Result<()> {
-        let options = self.options().flag("--leader-elect");
+        let options = self.options();
+        self.start_operator(options).await
+    }
+
+    async fn start_operator(&mut self, options: Options) -> Result<()> {
+        let options = options.flag("--leader-elect");
         let operator = Operator::start(self.cluster, &options).await?;
         self.operators.push((options.replica, operator));
         Ok(())
+    }
+
+    /// Starts an operator that was killed again under its name, as a kubelet starts a container of a pod. It takes
+    /// its own Lease back at once.
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub async fn start_again(&mut self, name: &str) -> Result<()> {
+        self.start_operator(self.named(name)).await
+    }
+
+    /// Returns the names of the running operators, in alphabetical order.
+    #[must_use]
+    pub fn operators(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .operators
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect();
+        names.sort();
+        names
     }
 
     /// Returns every running process and its duty.
@@ -134,8 +179,17 @@ impl Replicas {
     /// When no operator leads.
     pub async fn kill_leader(&mut self) -> Result<()> {
         let leader = self.leader().await?;
-        self.take(&leader)?.process.kill9();
-        Ok(())
+        self.kill(&leader).map(drop)
+    }
+
+    /// Kills the operator with this name without warning, and returns its process.
+    ///
+    /// # Errors
+    /// When no such operator runs.
+    pub fn kill(&mut self, name: &str) -> Result<Process> {
+        let mut operator = self.take(name)?;
+        operator.process.kill9();
+        Ok(operator.process)
     }
 
     /// Requests the leader to end, and waits until it has ended.

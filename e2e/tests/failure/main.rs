@@ -5,6 +5,8 @@ mod approvals;
 mod clock;
 mod composites;
 mod crash;
+mod earlier;
+mod every_kind;
 mod keep;
 mod keys;
 mod leader;

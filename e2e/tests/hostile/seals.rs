@@ -4,29 +4,19 @@
 use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::Role;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use oz_api::{ExecAccessRequest, Phase, Requester, labels, names};
 use oz_core::access::grant::Grant;
 use oz_core::access::seal::{Keys, Owner};
 use oz_core::access::stamp::Stamp;
 use oz_core::kinds::AccessRequest as _;
-use oz_e2e::{NAMESPACE, Scene, TEMPLATE, conditions_line, exec_request, unregister};
+use oz_e2e::{NAMESPACE, Scene, TEMPLATE, conditions_line, exec_request, private_key, unregister};
 use serde_json::json;
 
 use crate::gating::Gated;
 use crate::{SYSTEM, Stage};
-
-/// Returns the private key of a component, as an administrator reads it.
-async fn private_key(admin: &Client, owner: Owner) -> Result<[u8; Keys::BYTES]> {
-    let secrets: Api<Secret> = Api::namespaced(admin.clone(), NAMESPACE);
-    let data = secrets.get(owner.private_keys()).await?.data;
-    let key = data.and_then(|mut data| data.remove("key"));
-    let key = key.with_context(|| format!("{owner} has no private key"))?;
-    Ok(key.0.as_slice().try_into()?)
-}
 
 /// Returns a request of mallory with a stamp that names alice, sealed with this key as if by the webhook.
 fn stamped(

@@ -37,7 +37,7 @@ const DIVIDED: [(&str, &[Group]); 7] = [
         "failure",
         &[
             Group {
-                modules: &["replicas::"],
+                modules: &["earlier::", "every_kind::", "replicas::"],
                 parts: 2,
                 timed: true,
                 ..TURNS

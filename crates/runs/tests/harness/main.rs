@@ -12,6 +12,7 @@ mod admission;
 mod approving;
 mod credentials;
 mod definitions;
+mod earlier;
 mod emergencies;
 mod git_server;
 mod isolation;

@@ -1,5 +1,6 @@
 mod admission;
 mod approving;
+mod earlier;
 mod emergencies;
 mod ending;
 mod every_kind;

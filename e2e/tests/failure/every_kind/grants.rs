@@ -239,18 +239,26 @@ where
         .collect()
 }
 
-/// Returns the grants of all requests, once all of them have expired.
+/// The requests that are over.
+pub(crate) struct Ended {
+    /// The grants of those that were granted.
+    pub(crate) grants: Vec<Grant>,
+    /// The number of those that expired before an operator granted them: on a slow machine, without a leader.
+    pub(crate) never: usize,
+}
+
+/// Returns all requests, once all of them have expired.
 ///
 /// # Errors
 /// When one of them has not expired; the message contains its status.
-pub(crate) async fn ended(scene: &Scene) -> Result<Vec<Grant>> {
+pub(crate) async fn ended(scene: &Scene) -> Result<Ended> {
     let jobs = scene.api::<Job>().list(&ListParams::default()).await?;
     let started = jobs.items.iter().filter_map(|job| {
         let started = job.status.as_ref()?.start_time.as_ref()?;
         Some((job.name_any(), started.0))
     });
     let started: BTreeMap<String, Timestamp> = started.collect();
-    let mut ended = Vec::new();
+    let (mut grants, mut never) = (Vec::new(), 0);
     for kind in GrantKind::ALL {
         let objects = match kind {
             GrantKind::Exec => list::<ExecAccessRequest>(scene).await?,
@@ -263,11 +271,15 @@ pub(crate) async fn ended(scene: &Scene) -> Result<Vec<Grant>> {
             let status = &object["status"];
             let name = object["metadata"]["name"].as_str().context("no name")?;
             let uid = object["metadata"]["uid"].as_str().context("no UID")?;
+            if was_never_granted(kind, status) {
+                never += 1;
+                continue;
+            }
             let until = match kind {
                 GrantKind::Run => expiry_of_run(object, started.get(name))?,
                 _ => expiry(status).with_context(|| format!("{kind:?} {name}: {status}"))?,
             };
-            ended.push(Grant {
+            grants.push(Grant {
                 kind,
                 uid: uid.to_owned(),
                 object: match kind {
@@ -278,7 +290,17 @@ pub(crate) async fn ended(scene: &Scene) -> Result<Vec<Grant>> {
             });
         }
     }
-    Ok(ended)
+    Ok(Ended { grants, never })
+}
+
+/// Checks whether a request expired without a grant.
+fn was_never_granted(kind: GrantKind, status: &Value) -> bool {
+    let granted = match kind {
+        GrantKind::Exec | GrantKind::Pod => "expiresAt",
+        GrantKind::Binding | GrantKind::ClusterBinding => "activatedAt",
+        GrantKind::Run => return false,
+    };
+    status["phase"] == "Expired" && status[granted].is_null()
 }
 
 /// Returns the expiry of access that has expired.

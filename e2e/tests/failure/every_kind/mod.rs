@@ -28,7 +28,7 @@ use oz_e2e::{
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, cargo_binary, eventually, scaled};
 
 use self::figures::{Change, Ends};
-use self::grants::{Grant, Requesters};
+use self::grants::{Ended, Grant, Requesters};
 use crate::alone;
 
 /// The number of kills whose grants are created in advance, so that grants end while the first operators are killed.
@@ -132,20 +132,20 @@ async fn story(
     progress: &Progress,
     replicas: &mut Replicas,
     auditor: &mut Auditor,
-) -> Result<(Vec<Grant>, Vec<Change>)> {
+) -> Result<(Ended, Vec<Change>)> {
     let requesters = Requesters::new(scene).await?;
     let ((), changes) = tokio::try_join!(
         progress.create(&requesters),
         progress.kill(replicas, auditor)
     )?;
-    let grants = eventually("all grants to end", CONDITION_TIMEOUT, async || {
+    let ended = eventually("all grants to end", CONDITION_TIMEOUT, async || {
         let ended = grants::ended(scene).await?;
-        let (count, all) = (ended.len(), progress.grants);
+        let (count, all) = (ended.grants.len() + ended.never, progress.grants);
         ensure!(count == all, "{count} of {all} grants exist");
         Ok(Some(ended))
     })
     .await?;
-    Ok((grants, changes))
+    Ok((ended, changes))
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn killed_in_turns_operators_end_grants_of_every_kind_in_time_and_leave_no
     let mut auditor = Auditor::pinning(&scene.admin).await?;
     let mark = cluster.audit().mark()?;
     let began = Instant::now();
-    let (grants, changes) = tokio::select! {
+    let (Ended { grants, never }, changes) = tokio::select! {
         ended = story(&scene, &progress, &mut replicas, &mut auditor) => ended?,
         failed = scene.kubelet_by_hand() => return failed.context("the kubelet ended"),
     };
@@ -169,7 +169,7 @@ async fn killed_in_turns_operators_end_grants_of_every_kind_in_time_and_leave_no
     let changes = figures::taken_over(changes, &log)?;
     let ends = Ends::find(&scene, &grants, &log)?;
     eprintln!(
-        "{} grants, {} kills in {took:?}\n{}",
+        "{} grants, {never} requests that expired without one, {} kills in {took:?}\n{}",
         grants.len(),
         progress.kills,
         ends.figures(&changes)
@@ -181,6 +181,10 @@ async fn killed_in_turns_operators_end_grants_of_every_kind_in_time_and_leave_no
         );
         assert!(late <= LEASE_AND_TURNS, "{grant:?} ended {late:#} late");
     }
+    ensure!(
+        grants.len() > never,
+        "most requests expired without a grant"
+    );
     let (_, within) = ends.divided(&changes);
     assert!(!within.is_empty(), "no grant ended without a leader");
 

@@ -178,8 +178,8 @@ mod tests {
             (
                 "request.nmae == 'x'",
                 Some(
-                    "request has no field nmae (it has kind, namespace, name, duration, reason, ticket, template, \
-                     pod, container, extends, role, subjects)",
+                    "request has no field nmae (it has kind, namespace, name, duration, reason, ticket, emergency, \
+                     template, pod, container, extends, role, subjects)",
                 ),
             ),
             (

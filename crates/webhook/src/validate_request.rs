@@ -1,7 +1,6 @@
 //! The hook that checks access requests. It denies a new one that the operator would deny
 //! permanently; the contents of an existing one are immutable; only the operator writes its status.
 
-use std::iter::empty;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,9 +12,8 @@ use oz_api::{AccessReview, labels};
 use oz_audit::Sink;
 use oz_core::access::continued::Continued;
 use oz_core::access::creation::{NewRequest, RequestQuestion};
-use oz_core::access::emergency;
 use oz_core::access::request::Request;
-use oz_core::access::rules::{Creation, Served};
+use oz_core::access::rules::{Creation, NewObject as _, Served};
 use oz_core::access::seal::Keys;
 use oz_core::kinds::AccessRequest;
 use oz_core::validate::REQUEST_METADATA;
@@ -26,6 +24,7 @@ use crate::lock::Locks;
 use crate::permission::within_permission_timeout;
 use crate::record;
 use crate::refusal::{bounded, immutable, namespace, status_is_the_operators};
+use crate::review::unreviewed;
 use crate::stamp::{is_canary, requester};
 use crate::watched::Watched;
 
@@ -148,11 +147,8 @@ impl<R: AccessRequest> RequestValidator<R> {
                 new.facts.counted = Some(counted);
             }
             RequestQuestion::Reviews => {
-                let reviews = self.reviews.all().await?;
-                let reviews = reviews.iter().map(AsRef::as_ref);
-                let (creator, uid) = (requester(&review.user), &new.request().metadata.uid);
-                let (keys, uid) = (&self.keys, uid.as_deref());
-                let found = emergency::unreviewed(keys, &creator, uid, reviews, empty(), empty());
+                let (keys, object) = (&self.keys, new.request().metadata);
+                let found = unreviewed(&self.reviews, keys, &review.user, object).await?;
                 new.facts.unreviewed = Some(found);
             }
         }

@@ -176,7 +176,7 @@ impl<K: Kind> Lifecycle for Pass<'_, K> {
             now: self.now,
             locks: &self.known.locks,
             template: template.map(|template| template as &dyn Spec),
-            tickets: Some(&self.known.tickets),
+            tickets: &self.known.tickets,
         };
         let mut ends = rules::while_granted::<AccessProposal<'_, K>>(grant, &facts);
         let own = self

@@ -105,12 +105,6 @@ impl<'a, R: AccessRequest> NewRequest<'a, R> {
     pub fn found_template(&self) -> Option<&R::Template> {
         self.facts.template.as_ref()?.as_deref()
     }
-
-    /// Returns the judgement of the access policies, as sealed in the stamp.
-    #[must_use]
-    pub fn judgement(&self) -> Option<&Judgement> {
-        self.stamp.as_ref().ok()?.judgement.as_ref()
-    }
 }
 
 impl<R: AccessRequest> NewObject for NewRequest<'_, R> {
@@ -243,13 +237,6 @@ impl<R: AccessRequest> NewObject for NewRequest<'_, R> {
         let source = format!("template {}", self.request.template);
         emergency::has_room(self.creation.creator, &source, terms.most, unreviewed)
             .map_err(Stop::from)
-    }
-}
-
-impl<R: AccessRequest> NewRequest<'_, R> {
-    fn created(&self) -> Timestamp {
-        let created = self.request.metadata.creation_timestamp.as_ref();
-        created.map_or(self.creation.now, |time| time.0)
     }
 }
 

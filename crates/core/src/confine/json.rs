@@ -42,14 +42,14 @@ pub fn remove(parent: &mut Value, field: &str) {
     }
 }
 
-/// Removes a field whose value equals an absent one for Kubernetes.
+/// Removes a field if Kubernetes does not distinguish its value from an absent one.
 pub fn prune(parent: &mut Value, field: &str) {
     if parent.get(field).is_none_or(is_empty) {
         remove(parent, field);
     }
 }
 
-/// Checks whether a value equals an absent one for Kubernetes.
+/// Checks whether Kubernetes does not distinguish a value from an absent one.
 #[must_use]
 pub fn is_empty(value: &Value) -> bool {
     match value {

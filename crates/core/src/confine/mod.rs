@@ -1,7 +1,7 @@
 //! The confinement of the pods that oz creates: their owner, deadline, maximum size, security contexts and
 //! NetworkPolicy. Dedicated pods of grants ([`mutate`](crate::mutate), [`build`](crate::build)) and the pods of harness
 //! runs, seeds and transcript readers (`oz_runs`) use the same functions. The difference between these kinds of pods is
-//! a parameter, whose documentation has the reason for it.
+//! a parameter, and its documentation states the reason.
 
 pub mod ceilings;
 pub mod deadline;

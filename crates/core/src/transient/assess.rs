@@ -161,7 +161,7 @@ impl<K: Kind> Lifecycle for Pass<'_, K> {
             now: self.now,
             locks: &self.known.locks,
             template: None,
-            tickets: Some(&self.known.tickets),
+            tickets: &self.known.tickets,
         };
         rules::while_granted::<BindingProposal<'_>>(grant, &facts)
     }

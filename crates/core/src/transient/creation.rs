@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::RoleReference;
@@ -94,12 +94,6 @@ impl<'a, K: Kind> NewBinding<'a, K> {
         &self.binding
     }
 
-    /// Returns the judgement of the access policies, as sealed in the stamp.
-    #[must_use]
-    pub fn judgement(&self) -> Option<&Judgement> {
-        self.stamp.as_ref().ok()?.judgement.as_ref()
-    }
-
     /// Returns the terms.
     ///
     /// # Errors
@@ -107,11 +101,6 @@ impl<'a, K: Kind> NewBinding<'a, K> {
     pub fn terms(&self) -> Result<&Terms, Stop> {
         let terms = self.binding.terms.as_ref();
         terms.map_err(|found| Stop::Deny(CreationDenial::Invalid(found.clone())))
-    }
-
-    fn created(&self) -> Timestamp {
-        let created = self.binding.metadata.creation_timestamp.as_ref();
-        created.map_or(self.creation.now, |time| time.0)
     }
 }
 

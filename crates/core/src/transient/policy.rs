@@ -34,7 +34,7 @@ pub struct Policy {
     pub own_namespace: String,
 }
 
-/// Creates the denial of a binding whose requester may not bind the role themselves.
+/// Creates the denial of a binding because its requester may not bind the role.
 pub(super) fn may_not_bind(user: &str, role: &RoleReference) -> Failure {
     let message = format!(
         "{user} may not bind {} {} themselves (verb bind on the role), and so not through oz \

@@ -248,7 +248,7 @@ impl Lifecycle for Pass<'_> {
             now: self.now,
             locks: &self.facts.locks,
             template: None,
-            tickets: None,
+            tickets: &oz_core::tickets::Tickets::default(),
         };
         rules::while_granted::<Self>(grant, &facts)
     }

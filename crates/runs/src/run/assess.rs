@@ -163,7 +163,7 @@ impl Lifecycle for Pass<'_, '_> {
             now: self.now,
             locks: &self.facts.locks,
             template: None,
-            tickets: Some(&self.facts.tickets),
+            tickets: &self.facts.tickets,
         };
         let mut ends = rules::while_granted::<RunProposal<'_>>(&HeldRun { decided, run }, &facts);
         ends.extend(self.own_ends(Some(decided)));
@@ -232,7 +232,7 @@ impl Pass<'_, '_> {
         self.isolation.get_or_init(found)
     }
 
-    /// Returns the state of a run whose Job has ended.
+    /// Returns the state of a run after the end of its Job.
     fn job_ended(&self) -> Option<State> {
         if is_over(self.run) || !self.has_begun {
             return None;

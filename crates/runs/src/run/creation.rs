@@ -219,7 +219,7 @@ impl NewObject for NewRun<'_> {
     }
 
     /// Checks whether the creator may read the sources of the prompt, and whether the broker policies grant what the template
-    /// requires. They come after the access policies: a user whom these deny does not learn what is granted.
+    /// requires. They follow the access policies: a user who is denied by these does not learn which credentials are granted.
     fn requirements(&self, _: &mut Vec<String>) -> Result<(), Stop> {
         let reads = admission::of_run(self.run);
         if !reads.is_empty() && !self.facts.may_read {

@@ -154,7 +154,7 @@ pub(super) fn remembered(run: &HarnessRun) -> Option<End> {
     })
 }
 
-/// Checks whether an end of this reason stays, whatever became of its cause.
+/// Checks whether an end of this reason stays, even if its cause no longer exists.
 const fn is_remembered(reason: &EndReason) -> bool {
     matches!(
         reason,

@@ -37,7 +37,7 @@ impl RunEnd {
     }
 }
 
-/// The status of a run has a reason and a message of its own for some ends.
+/// The status of a run has a specific reason and message for some ends.
 impl From<&End> for RunEnd {
     fn from(end: &End) -> Self {
         let detail = |default: &str| end.detail.clone().unwrap_or_else(|| default.to_owned());

@@ -16,7 +16,7 @@ use super::facts::{Facts, Otherwise, refused};
 use super::proposal::RunProposal;
 use crate::stored::StoredObject;
 
-/// The reason of a run whose requester has too many unreviewed emergencies.
+/// The reason of a denied run: its requester has too many unreviewed emergencies.
 const TOO_MANY_REVIEWS: &str = "TooManyOpenReviews";
 /// The reason of an emergency without audit records in the cluster, from which reviews are created.
 const REVIEWS_UNAVAILABLE: &str = "ReviewsUnavailable";

@@ -2,14 +2,12 @@
 //! grant the requirements of their template, and whether their submitter may read the sources of
 //! their prompt.
 
-use std::iter::empty;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_api::harness::{BrokerPolicy, HarnessRun, Workspace};
 use oz_api::{AccessReview, encode};
-use oz_core::access::emergency;
 use oz_core::access::rules::{Creation, Served};
 use oz_core::access::seal::Keys;
 use oz_core::validate::REQUEST_METADATA;
@@ -26,6 +24,7 @@ use super::validate::Installation;
 use crate::creation::apply;
 use crate::lock::Locks;
 use crate::refusal::{bounded, immutable, namespace, status_is_the_operators};
+use crate::review::unreviewed;
 use crate::stamp::requester;
 use crate::validate_request::{no_owner_added, same_requester};
 use crate::watched::Watched;
@@ -152,11 +151,8 @@ impl RunValidator {
                 });
             }
             RunQuestion::Reviews => {
-                let reviews = self.reviews.all().await?;
-                let reviews = reviews.iter().map(AsRef::as_ref);
-                let (submitter, uid) = (requester(&review.user), run.metadata.uid.as_deref());
-                let found =
-                    emergency::unreviewed(&self.keys, &submitter, uid, reviews, empty(), empty());
+                let (keys, object) = (&self.keys, &run.metadata);
+                let found = unreviewed(&self.reviews, keys, &review.user, object).await?;
                 new.facts.unreviewed = Some(found);
             }
             RunQuestion::Reads(named) => {

@@ -1,7 +1,6 @@
 //! The hook that checks transient bindings. It denies a new one that the operator would never bind;
 //! the contents of an existing one are immutable; only the operator writes its status.
 
-use std::iter::empty;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,8 +10,7 @@ use kube::{Api, Client};
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, UserInfo, Validate};
 use oz_api::{RoleKind, RoleReference};
 use oz_audit::Sink;
-use oz_core::access::emergency;
-use oz_core::access::rules::{Creation, Served};
+use oz_core::access::rules::{Creation, NewObject as _, Served};
 use oz_core::access::seal::Keys;
 use oz_core::transient::creation::{BindingQuestion, NewBinding, has_finalizer};
 use oz_core::transient::{Binding, Closes, FINALIZER, Kind, Policy, may_bind};
@@ -24,6 +22,7 @@ use crate::creation::apply;
 use crate::permission::{allowed, within_permission_timeout};
 use crate::record;
 use crate::refusal::{bounded, immutable, status_is_the_operators};
+use crate::review::unreviewed;
 use crate::stamp::requester;
 use crate::validate_request::{no_owner_added, same_requester};
 
@@ -157,11 +156,8 @@ impl<K: Kind> BindingValidator<K> {
                 new.facts.waiting = Some(waiting);
             }
             BindingQuestion::Reviews => {
-                let reviews = self.watches.reviews.all().await?;
-                let reviews = reviews.iter().map(AsRef::as_ref);
-                let (creator, uid) = (requester(user), new.binding().metadata.uid.as_deref());
-                let found =
-                    emergency::unreviewed(&self.keys, &creator, uid, reviews, empty(), empty());
+                let (keys, object) = (&self.keys, new.binding().metadata);
+                let found = unreviewed(&self.watches.reviews, keys, user, object).await?;
                 new.facts.unreviewed = Some(found);
             }
             BindingQuestion::Role { role, for_warning } => {

@@ -50,7 +50,7 @@ impl<P: Proposal> Rule<P> for TicketStillAccepted {
     }
 
     fn while_granted(&self, held: &dyn Held, facts: &HeldFacts<'_>) -> Option<End> {
-        ticket::ended(facts.now, held.ticket()?, facts.tickets?)
+        ticket::ended(facts.now, held.ticket()?, facts.tickets)
     }
 }
 
@@ -84,7 +84,7 @@ impl<P: Proposal> Rule<P> for Approved {
 
     fn while_granted(&self, held: &dyn Held, facts: &HeldFacts<'_>) -> Option<End> {
         let (requester, on_call) = held.on_call()?;
-        on_call::ended(facts.now, requester, on_call, facts.tickets?)
+        on_call::ended(facts.now, requester, on_call, facts.tickets)
     }
 }
 

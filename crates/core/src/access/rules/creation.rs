@@ -97,6 +97,12 @@ pub trait NewObject {
     /// Returns its metadata.
     fn metadata(&self) -> &ObjectMeta;
 
+    /// Returns the instant of its creation.
+    fn created(&self) -> Timestamp {
+        let created = self.metadata().creation_timestamp.as_ref();
+        created.map_or(self.creation().now, |time| time.0)
+    }
+
     /// Returns the invalid fields, as far as they are detectable from the object alone.
     fn violations(&self) -> Vec<Violation>;
 
@@ -105,6 +111,11 @@ pub trait NewObject {
     /// # Errors
     /// That reason.
     fn stamp(&self) -> Result<&Stamp, &StampError>;
+
+    /// Returns the judgement of the access policies, as sealed in the stamp.
+    fn judgement(&self) -> Option<&Judgement> {
+        self.stamp().ok()?.judgement.as_ref()
+    }
 
     /// Checks whether the object still has all other metadata that the webhook added together with the stamp.
     ///
@@ -246,13 +257,13 @@ at_creation! {
     identity::NotLocked => |object, _warnings| not_locked(object);
     permission::Template => |object, warnings| object.template(warnings);
     permission::Permission => |object, _warnings| object.permits();
-    permission::AccessPolicies => |object, warnings| object.judged(judgement(object), warnings);
+    permission::AccessPolicies => |object, warnings| object.judged(object.judgement(), warnings);
     permission::TemplateTerms => |object, warnings| object.template_terms(warnings);
     conditions::Capacity => |object, _warnings| match object.creation().is_canary {
         true => Ok(()),
         false => object.capacity(),
     };
-    conditions::Window => |object, warnings| object.window(judgement(object), warnings);
+    conditions::Window => |object, warnings| object.window(object.judgement(), warnings);
     conditions::Reviews => |object, _warnings| object.reviews();
 }
 
@@ -301,8 +312,4 @@ fn not_locked<N: NewObject>(object: &N) -> Result<(), CreationStopOf<N>> {
         NotAdmitted::Locked(lock) => CreationStop::from(lock.denial()),
         NotAdmitted::Unreadable(failure) => CreationStop::Deny(CreationDenial::Undecided(failure)),
     })
-}
-
-fn judgement<N: NewObject>(object: &N) -> Option<&Judgement> {
-    object.stamp().ok()?.judgement.as_ref()
 }

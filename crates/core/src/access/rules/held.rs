@@ -39,6 +39,6 @@ pub struct HeldFacts<'a> {
     pub locks: &'a Locks,
     /// The template of the grant, if it is known and exists.
     pub template: Option<&'a dyn Spec>,
-    /// The responses of the servers of ticket checks and on-call checks; `None` if its kind has no checks.
-    pub tickets: Option<&'a Tickets>,
+    /// The responses of the servers of ticket checks and on-call checks.
+    pub tickets: &'a Tickets,
 }

@@ -166,7 +166,7 @@ fn due<L: Lifecycle>(object: &L, until: Option<Timestamp>) -> Option<End> {
     }
 }
 
-/// Returns the state of a grant whose expiry has not come.
+/// Returns the state of a grant before its expiry.
 fn granted<L: Lifecycle>(object: &L, mut grant: Box<L::Grant>, until: Timestamp) -> Assessed<L> {
     let drift = object.drift(&grant).map(End::drift);
     if let Some(end) = first(drift.into_iter().chain(object.early_ends(&grant))) {

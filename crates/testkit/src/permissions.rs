@@ -2,7 +2,7 @@
 //! started here writes a file of them at its end, into the directory that [`RECORD`] names; a
 //! permission that is in the roles and in none of the files is not required.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -137,24 +137,77 @@ impl Drop for Recorder {
 /// Returns the uses in an audit log, each once.
 fn uses(log: impl std::io::BufRead, blind: &[(Timestamp, Timestamp)]) -> Result<BTreeSet<Use>> {
     let mut uses = BTreeSet::new();
+    let mut refused = Vec::new();
+    let mut bindings = Bindings::default();
     for line in log.lines() {
         let line = line?;
         // Most lines belong to other users; parsing those takes longer than all the rest.
-        if !line.contains(ACCOUNT) {
+        if !line.contains(ACCOUNT) && !line.contains("rolebindings") {
             continue;
         }
         // The last line may be incomplete: the server was killed.
         let Ok(event) = serde_json::from_str::<Event>(&line) else {
             continue;
         };
-        let refused = event.response_status.code == 403;
+        bindings.note(&event);
         let at = event.stage_timestamp;
-        if refused && blind.iter().any(|(from, to)| (*from..=*to).contains(&at)) {
-            continue;
+        if event.response_status.code != 403 {
+            uses.extend(event.uses());
+        } else if !blind.iter().any(|(from, to)| (*from..=*to).contains(&at)) {
+            refused.extend(event.uses().into_iter().map(|one| (at, one)));
         }
-        uses.extend(event.uses());
     }
+    // An uninstallation deletes the bindings while the pods of their accounts still end.
+    refused.retain(|(at, one)| one.refused.is_none() || !bindings.were_deleted(&one.account, *at));
+    uses.extend(refused.into_iter().map(|(_, one)| one));
     Ok(uses)
+}
+
+/// The creations and deletions of ClusterRoleBindings, and of RoleBindings by their namespace.
+#[derive(Default)]
+struct Bindings(BTreeMap<(String, String), BTreeMap<Timestamp, bool>>);
+
+impl Bindings {
+    fn note(&mut self, event: &Event) {
+        let Some(object) = &event.object_ref else {
+            return;
+        };
+        let is_binding = ["clusterrolebindings", "rolebindings"].contains(&&*object.resource);
+        if !is_binding || event.response_status.code >= 300 {
+            return;
+        }
+        let exists = match event.verb.as_str() {
+            "delete" => false,
+            "create" | "patch" | "update" => true,
+            _ => return,
+        };
+        let key = (object.namespace.clone(), object.name.clone());
+        let times = self.0.entry(key).or_default();
+        times.insert(event.request_received_timestamp, exists);
+    }
+
+    /// Checks whether a binding of the account did not exist at that instant because it was
+    /// deleted. Bindings of oz have the name of their account, with or without a suffix.
+    fn were_deleted(&self, account: &str, at: Timestamp) -> bool {
+        let Some((own, account)) = account.split_once(':') else {
+            return false;
+        };
+        let is_own = |namespace: &str, name: &str| {
+            let suffix = name.strip_prefix(account);
+            (namespace.is_empty() || namespace == own)
+                && suffix.is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('-'))
+        };
+        let mut own = self
+            .0
+            .iter()
+            .filter(|((namespace, name), _)| is_own(namespace, name));
+        own.any(|(_, times)| {
+            times
+                .range(..=at)
+                .next_back()
+                .is_some_and(|(_, exists)| !exists)
+        })
+    }
 }
 
 /// An event of audit.k8s.io/v1, with the fields that are used here.
@@ -170,6 +223,7 @@ struct Event {
     #[serde(default)]
     response_status: Status,
     request_object: Option<Body>,
+    request_received_timestamp: Timestamp,
     stage_timestamp: Timestamp,
 }
 
@@ -300,6 +354,7 @@ mod tests {
             "stage": "ResponseComplete", "verb": verb, "userAgent": "oz-operator/0.1.0",
             "user": {"username": "system:serviceaccount:oz-system:oz-operator"},
             "objectRef": object, "responseStatus": status, "requestObject": body,
+            "requestReceivedTimestamp": "2026-01-01T00:00:10.000000Z",
             "stageTimestamp": "2026-01-01T00:00:10.000000Z",
         })
         .to_string()
@@ -386,6 +441,50 @@ mod tests {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let blind = (at("2026-01-01T00:00:09Z"), at("2026-01-01T00:00:11Z"));
         assert!(uses(denied.as_bytes(), &[blind]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_refusal_after_the_bindings_of_its_account_were_deleted_does_not_count() {
+        let status = json!({"code": 403, "message": "cannot get"});
+        let denied = line("get", json!({"resource": "nodes"}), status, json!(null));
+        let at = |second: u8, line: String| line.replace("00:10.0", &format!("00:{second:02}.0"));
+        let binding = |verb: &str, namespace: &str, name: &str| {
+            let resource = if namespace.is_empty() {
+                "clusterrolebindings"
+            } else {
+                "rolebindings"
+            };
+            let object = json!({"resource": resource, "namespace": namespace, "name": name});
+            line(verb, object, json!({"code": 200}), json!(null))
+                .replace("system:serviceaccount:oz-system:oz-operator", "admin")
+        };
+        let delete = |second, namespace, name| at(second, binding("delete", namespace, name));
+        let refused = ["not get /nodes Cluster "];
+        for gone in [
+            delete(9, "", "oz-operator"),
+            delete(9, "", "oz-operator-gate"),
+            delete(9, "oz-system", "oz-operator"),
+        ] {
+            // The line of a request that was answered first may come later.
+            assert_eq!(said(&[gone.clone(), denied.clone()]), [""; 0]);
+            assert_eq!(said(&[denied.clone(), gone.clone()]), [""; 0]);
+            let before = at(8, denied.clone());
+            assert_eq!(said(&[before, gone]), refused);
+        }
+        for other in [
+            delete(9, "", "oz-operators"),
+            delete(9, "", "oz-webhook"),
+            delete(9, "shop", "oz-operator"),
+            delete(11, "", "oz-operator"),
+        ] {
+            assert_eq!(said(&[other, denied.clone()]), refused);
+        }
+        let again = [
+            delete(8, "", "oz-operator"),
+            at(9, binding("create", "", "oz-operator")),
+            denied.clone(),
+        ];
+        assert_eq!(said(&again), refused);
     }
 
     #[test]

@@ -56,6 +56,36 @@ struct Counts {
 }
 
 impl Counts {
+    /// Counts the admitted requests of the namespace that the watch has not shown yet.
+    fn from_admitted(asking: &Asking<'_>, admitted: &HashMap<String, Admitted>) -> Self {
+        let mut counts = Self::default();
+        for one in admitted
+            .values()
+            .filter(|one| one.namespace == asking.namespace)
+        {
+            counts.add(one.user == asking.user, Some(Phase::Pending));
+        }
+        counts
+    }
+
+    /// Counts a request that the watch has shown, unless it counts already: the watch may show an
+    /// admitted request while the requests are counted.
+    fn add_stored(
+        &mut self,
+        asking: &Asking<'_>,
+        admitted: &HashMap<String, Admitted>,
+        metadata: &ObjectMeta,
+        status: Option<&RequestStatus>,
+    ) {
+        let uid = metadata.uid.as_ref();
+        let is_counted = uid.is_some_and(|uid| admitted.contains_key(uid));
+        let is_extended = asking.extends.is_some() && metadata.name.as_deref() == asking.extends;
+        if !is_counted && !is_extended {
+            let theirs = requester(metadata) == Some(asking.user);
+            self.add(theirs, live(metadata, status));
+        }
+    }
+
     fn add(&mut self, theirs: bool, phase: Option<Phase>) {
         match phase {
             None => self.finished += usize::from(theirs),
@@ -96,19 +126,10 @@ impl RequestCounter {
         admitted.retain(|uid, one| {
             now.duration_since(one.at).abs() < UNSEEN && !self.grants.knows_request(uid)
         });
-        let mut counts = Counts::default();
-        for one in admitted
-            .values()
-            .filter(|one| one.namespace == asking.namespace)
-        {
-            counts.add(one.user == asking.user, Some(Phase::Pending));
-        }
+        let mut counts = Counts::from_admitted(asking, &admitted);
         self.grants
             .each_request(asking.namespace, |metadata, status| {
-                if asking.extends.is_none() || metadata.name.as_deref() != asking.extends {
-                    let theirs = requester(metadata) == Some(asking.user);
-                    counts.add(theirs, live(metadata, status));
-                }
+                counts.add_stored(asking, &admitted, metadata, status);
             });
         hold(self.limits, asking, counts)?;
         if !dry_run {
@@ -280,6 +301,38 @@ mod tests {
             active: 1,
             finished: 1,
             namespace: 3,
+        };
+        assert_eq!(counts, expected);
+    }
+
+    #[test]
+    fn request_that_watch_shows_during_count_counts_once() {
+        let asking = Asking {
+            user: "alice",
+            namespace: "shop",
+            uid: "u",
+            extends: None,
+        };
+        let one = Admitted {
+            user: "alice".to_owned(),
+            namespace: "shop".to_owned(),
+            at: Timestamp::UNIX_EPOCH,
+        };
+        let admitted = HashMap::from([("shown".to_owned(), one)]);
+        let mut counts = Counts::from_admitted(&asking, &admitted);
+        for uid in ["shown", "older"] {
+            let by = (labels::REQUESTED_BY.to_owned(), "alice".to_owned());
+            let metadata = ObjectMeta {
+                uid: Some(uid.to_owned()),
+                annotations: Some([by].into()),
+                ..ObjectMeta::default()
+            };
+            counts.add_stored(&asking, &admitted, &metadata, None);
+        }
+        let expected = Counts {
+            waiting: 2,
+            namespace: 2,
+            ..Counts::default()
         };
         assert_eq!(counts, expected);
     }

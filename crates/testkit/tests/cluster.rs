@@ -6,10 +6,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use oz_testkit::{
     CONDITION_TIMEOUT, Cluster, ClusterOptions, dump_objects, eventually, fixtures,
     spawn_dependent, with_namespace,
@@ -77,6 +77,56 @@ async fn pods_of_every_kind_of_workload_become_ready() -> Result<()> {
             .filter_map(|pod| pod.metadata.name.as_deref())
             .collect();
         assert_eq!(names, ["db-0", "db-1"]);
+        Ok(())
+    })
+    .await
+}
+
+/// kwok deletes a pod by its name. After a forced deletion, that may be the name of the next pod already.
+#[tokio::test]
+async fn pod_deleted_by_force_is_not_deleted_again_by_kwok() -> Result<()> {
+    let cluster = Cluster::shared().await?;
+    with_namespace(cluster, "force", async |namespace| {
+        let pods: Api<Pod> = Api::namespaced(cluster.client("admin").await?, namespace.name());
+        let mark = cluster.audit().mark()?;
+        let gracefully = DeleteParams::default();
+        let by_force = DeleteParams::default().grace_period(0);
+        for (name, how) in [("by-force", by_force), ("gracefully", gracefully)] {
+            // The finalizer keeps the pod until kwok has seen its deletion.
+            let pod: Pod = serde_json::from_value(json!({
+                "metadata": { "name": name, "finalizers": ["example.test/seen"] },
+                "spec": { "containers": [{ "name": "app", "image": "example.test/app:1" }] },
+            }))?;
+            pods.create(&PostParams::default(), &pod).await?;
+            eventually("the pod to be ready", CONDITION_TIMEOUT, async || {
+                let pod = pods.get(name).await?;
+                Ok(fixtures::is_ready(&pod).then_some(()))
+            })
+            .await?;
+            pods.delete(name, &how).await?;
+        }
+
+        let deleted = eventually("kwok to delete a pod", CONDITION_TIMEOUT, async || {
+            let entries = cluster.audit().since(mark)?.in_namespace(namespace.name());
+            let deletions = entries.by_user("kwok").with_verb("delete");
+            let names: Vec<String> = deletions.iter().map(|one| one.name.clone()).collect();
+            let is_seen = names.iter().any(|name| name == "gracefully");
+            Ok(is_seen.then_some(names))
+        })
+        .await?;
+        for name in ["by-force", "gracefully"] {
+            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            pods.patch(name, &PatchParams::default(), &patch).await?;
+            eventually("the pod to be gone", CONDITION_TIMEOUT, async || {
+                Ok(pods.get_opt(name).await?.is_none().then_some(()))
+            })
+            .await?;
+        }
+
+        ensure!(
+            !deleted.iter().any(|name| name == "by-force"),
+            "{deleted:?}"
+        );
         Ok(())
     })
     .await

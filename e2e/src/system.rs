@@ -436,10 +436,10 @@ impl System {
             cargo_binary(name)?;
         }
         install(cluster).await?;
-        let (started, operator) = tokio::try_join!(
-            Webhook::start(cluster, webhook),
-            Operator::start(cluster, operator)
-        )?;
+        // One after the other: the first canary of an operator that starts earlier finds no webhook, and the next ones
+        // follow after one, two and three seconds.
+        let started = Webhook::start(cluster, webhook).await?;
+        let operator = Operator::start(cluster, operator).await?;
         // Programs of another build may not report it.
         if webhook.programs.is_none() {
             started.knows_an_api_server().await?;

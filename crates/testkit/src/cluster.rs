@@ -400,7 +400,10 @@ impl Cluster {
         // Its caches of API discovery must not be those of another cluster on the same port.
         command
             .env("KUBECONFIG", self.kubeconfig(user))
-            .env("KUBECACHEDIR", self.directory.join("kubectl-cache"));
+            .env("KUBECACHEDIR", self.directory.join("kubectl-cache"))
+            // A kubectl lives for a moment, and tests start thousands of them.
+            .env("GOGC", "400")
+            .env("GOMEMLIMIT", "1GiB");
         command
     }
 

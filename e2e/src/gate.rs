@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Api;
+use kube::api::{Patch, PatchParams};
 use oz_api::{ExecAccessTemplate, Operation, RecordingConfig, Sessions, TargetKind, names};
 use oz_core::gate::{GROUP, VERSION, prefix};
 use oz_gating::API_SERVICE;
@@ -71,7 +72,13 @@ impl Gate {
         };
         gate.register(cluster).await?;
         ready("the gate", gate.address, &mut gate.process).await?;
-        let services: Api<APIService> = Api::all(cluster.client("admin").await?);
+        let admin = cluster.client("admin").await?;
+        // The API server tries to reach a gate at intervals that double, and at once after a change of the Service.
+        let change = json!({"metadata": {"annotations": {"example.test/serving": gate.serving}}});
+        Api::<Service>::namespaced(admin.clone(), NAMESPACE)
+            .patch(names::GATE, &PatchParams::default(), &Patch::Merge(&change))
+            .await?;
+        let services: Api<APIService> = Api::all(admin);
         eventually(
             "the API server to reach the gate",
             CONDITION_TIMEOUT,

@@ -25,7 +25,8 @@ use super::grants::Granted;
 use super::offer::Rendered;
 use super::proposal::RunProposal;
 use super::spec::{access, is_over};
-use super::{Runs, ends, terms};
+use super::terms::Awaited;
+use super::{Runs, ends};
 use crate::isolation::{Isolation, NOT_CONFINED, pod_labels};
 use crate::jobs;
 use crate::objects::{self, policy_name};
@@ -44,16 +45,22 @@ struct Pass<'a, 'o> {
     has_begun: bool,
     /// The NetworkPolicies that permit more connections to the existing pods.
     isolation: OnceCell<Isolation>,
+    /// The change ticket and the deadline of a run that has not begun.
+    awaited: Awaited,
 }
 
 impl Runs {
+    /// Returns the state of a run, and what it awaits in the state [`State::Waiting`].
+    ///
+    /// # Errors
+    /// The data that must be read first.
     pub(super) fn assess(
         &self,
         now: Timestamp,
         run: &StoredObject<'_, HarnessRun>,
         facts: &Facts,
         seen: &Seen<'_>,
-    ) -> Result<State, Question> {
+    ) -> Result<(State, Awaited), Question> {
         let mut pass = Pass {
             runs: self,
             now,
@@ -62,12 +69,13 @@ impl Runs {
             seen,
             has_begun: facts.job_made || seen.has_begun(run),
             isolation: OnceCell::new(),
+            awaited: Awaited::default(),
         };
         if let Some(state) = pass.job_ended() {
-            return Ok(state);
+            return Ok((state, pass.awaited));
         }
         let state = machine::assess(&mut pass).map_err(|need| need.question)?;
-        Ok(match state {
+        let state = match state {
             lifecycle::State::Over => State::Over,
             lifecycle::State::Ending(end, _) => pass.ending(RunEnd::from(&*end)),
             lifecycle::State::Granted(decided) => pass.continued(decided),
@@ -77,7 +85,8 @@ impl Runs {
                 let end = RunEnd::new(RunPhase::Failed, failure.reason, failure.message);
                 State::Ended(end, None, pass.decided())
             }
-        })
+        };
+        Ok((state, pass.awaited))
     }
 
     /// Returns the decision with which a run would begin.
@@ -86,17 +95,24 @@ impl Runs {
         now: Timestamp,
         run: &StoredObject<'_, HarnessRun>,
         facts: &Facts,
+        awaited: &mut Awaited,
     ) -> Result<(Decided, Rendered), Otherwise> {
         let proposal = RunProposal::new(self, now, run, facts);
         let mut passed = Passed::default();
         let decided = rules::before_grant(&proposal, &mut passed);
-        if let Err(lifecycle::Stop::Wait(failure)) = &decided {
-            if failure.reason == approval::WAITING
-                && let Some(asked) = proposal.asked()
-            {
-                return Err(State::Asking(failure.clone(), Box::new(asked)).into());
+        match &decided {
+            Err(lifecycle::Stop::Wait(failure)) => {
+                if failure.reason == approval::WAITING
+                    && let Some(asked) = proposal.asked()
+                {
+                    return Err(State::Asking(failure.clone(), Box::new(asked)).into());
+                }
+                *awaited = Awaited::new(now, &proposal, Some(failure))?;
             }
-            terms::may_wait(now, &proposal, failure)?;
+            Ok(()) | Err(lifecycle::Stop::Need(_)) => {
+                *awaited = Awaited::new(now, &proposal, None)?;
+            }
+            Err(_) => {}
         }
         decided?;
         proposal.confirmed()?;
@@ -187,7 +203,8 @@ impl Lifecycle for Pass<'_, '_> {
             seen,
             ..
         } = *self;
-        let (new, rendered) = match runs.undecided(now, run, facts) {
+        let undecided = runs.undecided(now, run, facts, &mut self.awaited);
+        let (new, rendered) = match undecided {
             Ok(both) => both,
             Err(Otherwise::Need(question)) => return Err(Stop::Need(question)),
             Err(Otherwise::State(state)) => {

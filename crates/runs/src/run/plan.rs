@@ -71,8 +71,8 @@ impl Controller for Runs {
         };
         let run = &stored;
         let seen = Seen::of(&self.keys, run, live);
-        let state = match self.assess(now, run, facts, &seen) {
-            Ok(state) => state,
+        let (state, awaited) = match self.assess(now, run, facts, &seen) {
+            Ok(both) => both,
             Err(question) => {
                 return Verdict::Need {
                     question,
@@ -82,10 +82,7 @@ impl Controller for Runs {
         };
         let plan = match &state {
             State::Over => over(now, run, &seen),
-            State::Waiting(obstacle) => {
-                let plan = waiting(now, run, obstacle);
-                self.check_ticket(now, run, facts, obstacle, plan)
-            }
+            State::Waiting(obstacle) => awaited.plan(now, run, facts, waiting(now, run, obstacle)),
             State::Asking(obstacle, asked) => asking(now, run, obstacle, asked),
             State::Next => Plan::default(),
             State::Lacking => {

@@ -30,8 +30,8 @@ use crate::stored::StoredObject;
 use crate::template::{self, Resolved};
 use crate::{admission, pod, requires, terms};
 
-/// Time for which a run waits for its change ticket.
-const TICKET_WAIT: SignedDuration = SignedDuration::from_hours(24);
+/// Time for which a run waits for its change ticket, and for which its approvals are valid.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
 /// A run that has not begun.
 pub(super) struct RunProposal<'a> {
@@ -109,17 +109,18 @@ impl RunProposal<'_> {
 
     /// Returns the change ticket that the run names, with the checks that must accept it.
     pub(super) fn named_ticket(&self) -> Option<Ticket> {
-        let stamp = self.stamp.as_ref().ok();
-        let judgement = stamp.and_then(|stamp| stamp.judgement.as_ref());
-        self.ticket(judgement).map(|(ticket, _)| ticket)
+        let stamp = self.stamp.as_ref().ok()?;
+        self.ticket(stamp.judgement.as_ref()).map(|(ticket, _)| ticket)
     }
 
-    /// Returns the instant at which the run stops waiting for its change ticket: a day after its creation, or after its last
-    /// approval. Without the required approvals, it is their deadline.
-    pub(super) fn ticket_until(&self) -> Timestamp {
-        let plain = after(self.run.identity.created, TICKET_WAIT);
-        let approvals = self.approvals.as_ref();
-        approvals.map_or(plain, |approvals| approvals.waits_until(TICKET_WAIT))
+    /// Returns the instant at which the run stops waiting, if there is one: a day after its last approval. While it waits for
+    /// its change ticket, it is the deadline of missing approvals, and a day after its creation if it requires none.
+    pub(super) fn waits_until(&self, is_for_ticket: bool) -> Option<Timestamp> {
+        match &self.approvals {
+            Some(approvals) if is_for_ticket => Some(approvals.waits_until(LONGEST_WAIT)),
+            Some(approvals) => approvals.valid_until(LONGEST_WAIT),
+            None => is_for_ticket.then(|| after(self.run.identity.created, LONGEST_WAIT)),
+        }
     }
 
     /// Requires a read of the approvals from the API server before an approved run begins.

@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use oz_api::harness::{HarnessRun, HarnessRunStatus};
 use oz_api::{EndReason, conditions};
 use oz_core::access::status::Fact;
-use oz_core::access::{approval, emergency, ticket};
+use oz_core::access::ticket::{self, Ticket};
+use oz_core::access::{approval, emergency};
 use oz_core::controller::{Failure, Plan, Transition};
 use oz_core::lifecycle::window::has_come;
 
-use super::Runs;
 use super::decided::Decided;
 use super::existing::RunEnd;
 use super::facts::{Facts, Otherwise, refused};
@@ -21,52 +21,78 @@ const TOO_MANY_REVIEWS: &str = "TooManyOpenReviews";
 /// The reason of an emergency without audit records in the cluster, from which reviews are created.
 const REVIEWS_UNAVAILABLE: &str = "ReviewsUnavailable";
 
-impl Runs {
-    /// Adds the queries about the change ticket of a run that waits for a response about it, and the instant at which the run
-    /// stops waiting.
-    pub(super) fn check_ticket(
+/// The change ticket and the deadline of a run that has not begun.
+#[derive(Default)]
+pub(super) struct Awaited {
+    /// The instant at which the run stops waiting, if there is one.
+    until: Option<Timestamp>,
+    /// The change ticket, if the run waits for a response about it.
+    ticket: Option<Ticket>,
+}
+
+impl Awaited {
+    /// Creates it for a run that may still begin, and waits for `obstacle`, if a rule does not hold. A run without an end
+    /// would query the server of a ticket check forever, and begin by an approval of any age.
+    ///
+    /// # Errors
+    /// The end of a run that has waited for too long.
+    pub(super) fn new(
+        now: Timestamp,
+        proposal: &RunProposal<'_>,
+        obstacle: Option<&Failure>,
+    ) -> Result<Self, Otherwise> {
+        let obstacle = obstacle.filter(|obstacle| is_for_ticket(obstacle));
+        let until = proposal.waits_until(obstacle.is_some());
+        if let Some(until) = until.filter(|until| has_come(now, *until)) {
+            return Err(waited(obstacle, until));
+        }
+        let obstacle = obstacle.filter(|obstacle| ticket::is_awaited(obstacle.reason));
+        Ok(Self {
+            until,
+            ticket: obstacle.and_then(|_| proposal.named_ticket()),
+        })
+    }
+
+    /// Adds the queries about the change ticket, and the instant at which the run stops waiting.
+    pub(super) fn plan(
         &self,
         now: Timestamp,
         run: &StoredObject<'_, HarnessRun>,
         facts: &Facts,
-        obstacle: &Failure,
-        plan: Plan,
+        mut plan: Plan,
     ) -> Plan {
-        if !is_for_ticket(obstacle) {
-            return plan;
+        if let Some(until) = self.until {
+            plan = plan.wake_at(until);
         }
-        let proposal = RunProposal::new(self, now, run, facts);
-        let plan = plan.wake_at(proposal.ticket_until());
-        let named = proposal.named_ticket();
-        match named.filter(|_| ticket::is_awaited(obstacle.reason)) {
+        match &self.ticket {
             Some(ticket) => {
                 let times = (now, run.identity.created);
-                ticket::wait_for(times, run.uid(), (&ticket, &facts.tickets), plan)
+                ticket::wait_for(times, run.uid(), (ticket, &facts.tickets), plan)
             }
             None => plan,
         }
     }
 }
 
-/// Checks whether a run may continue to wait, if it waits for its change ticket: a run without an end would query the server
-/// of a ticket check forever.
-///
-/// # Errors
-/// The end of the run.
-pub(super) fn may_wait(
-    now: Timestamp,
-    proposal: &RunProposal<'_>,
-    obstacle: &Failure,
-) -> Result<(), Otherwise> {
-    let until = proposal.ticket_until();
-    if !is_for_ticket(obstacle) || !has_come(now, until) {
-        return Ok(());
+/// Returns the end of a run that has waited for its change ticket, or after its approvals, for too long.
+fn waited(for_ticket: Option<&Failure>, until: Timestamp) -> Otherwise {
+    match for_ticket {
+        Some(Failure {
+            reason, message, ..
+        }) => refused(
+            reason,
+            format!(
+                "{message}; the run waited for its change ticket until {until}; submit the run again"
+            ),
+        ),
+        None => refused(
+            EndReason::ApprovalTimedOut.into(),
+            format!(
+                "the run did not begin in time after its last approval (until {until}); submit the \
+                 run again"
+            ),
+        ),
     }
-    let message = format!(
-        "{}; the run waited for its change ticket until {until}; submit the run again",
-        obstacle.message
-    );
-    Err(refused(obstacle.reason, message))
 }
 
 fn is_for_ticket(obstacle: &Failure) -> bool {

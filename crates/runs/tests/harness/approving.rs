@@ -231,6 +231,64 @@ fn denied_and_late_runs_fail_without_objects() {
 }
 
 #[test]
+fn approvals_of_run_are_valid_for_a_day_whatever_it_waits_for() {
+    const DAY: i64 = 24 * 60 * 60;
+    /// The removal of what a run requires in addition to its approvals.
+    type Obstacle = fn(&mut Submitted);
+    let obstacles: [(&str, Obstacle); 4] = [
+        ("nothing", |_| {}),
+        ("its read approvals", |it| it.facts.confirmed = None),
+        ("a broker", |it| it.facts.broker = None),
+        ("its stamp", |it| it.facts.same_stamp = None),
+    ];
+    for (name, obstacle) in obstacles {
+        let mut submitted = submitted();
+        submitted.waits();
+        submitted.answer("bob", true, 60);
+        submitted.answer("carol", true, 90);
+        obstacle(&mut submitted);
+        // The first approval suffices: a second one does not extend it.
+        let until = 60 + DAY;
+        let verdict =
+            submitted
+                .controller
+                .decide(seconds(until - 1), &submitted.run, &submitted.facts, &[]);
+        match verdict {
+            Verdict::Decided(decision) => {
+                let wake = decision.plan.wake;
+                match decision.state {
+                    State::Waiting(_) => assert_eq!(wake, Some(seconds(until)), "{name}"),
+                    state => assert!(matches!(state, State::Confinable(..)), "{name}: {state:?}"),
+                }
+            }
+            Verdict::Need { question, .. } => {
+                let expected = [Question::Approvals, Question::SameStamp];
+                assert!(expected.contains(&question), "{name}: {question:?}");
+            }
+        }
+        let (_, status) = submitted.decided(until, false);
+        assert_eq!(status.phase, Some(RunPhase::Failed), "{name}");
+        let message = approved(&status);
+        let expected =
+            "False ApprovalTimedOut: the run did not begin in time after its last approval";
+        assert!(message.starts_with(expected), "{name}: {message}");
+        assert_eq!(submitted.actions(until), [Action::RequestDenied], "{name}");
+    }
+}
+
+#[test]
+fn run_without_approvals_waits_for_other_obstacles_without_end() {
+    let mut submitted = Submitted::new(json!({}));
+    submitted.facts.broker = None;
+    let (decision, _) = submitted.decided(100 * 24 * 60 * 60, false);
+    assert!(
+        matches!(decision.state, State::Waiting(_)),
+        "{:?}",
+        decision.state
+    );
+}
+
+#[test]
 fn own_approval_and_approval_of_locked_user_do_not_count() {
     let mut own = submitted();
     own.waits();

@@ -174,10 +174,17 @@ impl Approvals {
     /// after `wait`. An approval is valid for as long as a request without approvals waits.
     #[must_use]
     pub fn waits_until(&self, wait: SignedDuration) -> Timestamp {
+        self.valid_until(wait).unwrap_or(self.status.until)
+    }
+
+    /// Returns the instant from which on the approvals are no longer valid, if each is for `wait`; `None` if some are
+    /// missing.
+    #[must_use]
+    pub fn valid_until(&self, wait: SignedDuration) -> Option<Timestamp> {
         match self.verdict {
             // A check that replaces approvals does so in each pass anew.
-            Verdict::Granted { at, .. } if self.on_call.is_none() => after(at, wait),
-            _ => self.status.until,
+            Verdict::Granted { at, .. } if self.on_call.is_none() => Some(after(at, wait)),
+            _ => None,
         }
     }
 }

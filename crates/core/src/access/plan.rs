@@ -43,8 +43,9 @@ pub(super) fn plan<K: Kind>(
         State::Granted(grant) if Objects::from_live(request, live).binding.is_some() => {
             let plan = kind.upkeep(request, grant, live);
             let plan = on_call::keep(now, grant, &known.tickets, plan);
+            let asker = (request.uid(), grant.requester.user.as_str());
             match &grant.ticket {
-                Some(ticket) => ticket::keep(now, request.uid(), ticket, &known.tickets, plan),
+                Some(ticket) => ticket::keep(now, asker, ticket, &known.tickets, plan),
                 None => plan,
             }
         }

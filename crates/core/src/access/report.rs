@@ -29,6 +29,7 @@ pub(super) fn status<K: Kind>(
     let mut facts = assessment.facts.clone();
     let live = &*objects::filter_own(kind.keys(), &request, &outcome.live);
     let failure = outcome.failure.as_ref();
+    ticket::limit(&mut facts, failure);
     let sessions = SessionsEnded::find(&outcome.answers, request.uid());
     let sessions = sessions.as_ref();
     // Without a grant there is nothing to use, whatever another program said before oz.

@@ -84,6 +84,8 @@ pub struct Ask {
     pub subject: Subject,
     /// UID of the request that is reconciled after the response.
     pub request: String,
+    /// Name of the user who requests access, for whom the query counts.
+    pub user: String,
     /// Whether the request waits for the response, accepted or not.
     pub waits: bool,
 }

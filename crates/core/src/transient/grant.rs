@@ -220,8 +220,9 @@ impl Grant {
     /// Returns the plan while the grant lasts: the checks of its change ticket, and the time of the next pass.
     pub(super) fn upkeep(&self, now: Timestamp, known: &Tickets) -> Plan {
         let plan = Plan::default().wake_at(self.until);
+        let asker = (self.request.uid.as_str(), self.requester.user.as_str());
         match &self.ticket {
-            Some(ticket) => ticket::keep(now, &self.request.uid, ticket, known, plan),
+            Some(ticket) => ticket::keep(now, asker, ticket, known, plan),
             None => plan,
         }
     }

@@ -247,13 +247,15 @@ pub(super) fn with_checks<K: Kind>(
     if ask.ticket.is_none() || !ticket::is_awaited(reason) {
         return plan;
     }
-    let stamp = binding.stamp(&transient.keys).ok();
-    let judgement = stamp.and_then(|stamp| stamp.judgement);
-    match ticket::terms_by(ask, judgement.as_ref(), []) {
-        Some(ticket) => {
-            let (times, uid) = ((now, binding.created()), binding.uid());
-            ticket::wait_for(times, uid, (&ticket, &known.tickets), plan)
-        }
+    let Ok(stamp) = binding.stamp(&transient.keys) else {
+        return plan;
+    };
+    let (times, asker) = (
+        (now, binding.created()),
+        (binding.uid(), stamp.requester.user.as_str()),
+    );
+    match ticket::terms_by(ask, stamp.judgement.as_ref(), []) {
+        Some(ticket) => ticket::wait_for(times, asker, (&ticket, &known.tickets), plan),
         None => plan,
     }
 }

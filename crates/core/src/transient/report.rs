@@ -10,6 +10,7 @@ use super::grant::Grant;
 use super::kind::{Kind, StoredBinding, Transient};
 use super::policy::ROLE_TOO_POWERFUL;
 use crate::access::fact::Fact;
+use crate::access::ticket;
 use crate::controller::{Failure, FailureClass, Outcome};
 
 /// The binding exists, and its window is open.
@@ -113,7 +114,9 @@ impl<K: Kind> Transient<K> {
         };
         let conflict = failure.filter(|failure| failure.class == FailureClass::Conflict);
         conditions_of::<K>(&mut status, &binding, now, facts, conflict);
-        set_facts(&mut status, &binding, now, &assessment.facts);
+        let mut established = assessment.facts.clone();
+        ticket::limit(&mut established, failure);
+        set_facts(&mut status, &binding, now, &established);
         status
     }
 }

@@ -7,6 +7,8 @@ mod ask;
 mod meters;
 #[cfg(test)]
 mod recipes;
+#[cfg(test)]
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,10 +18,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
 use oz_core::access::kind::Kind;
-use oz_core::access::stamp;
+use oz_core::access::{stamp, ticket};
 use oz_core::controller::{Effect, Failure};
 use oz_core::kinds::AccessRequest;
 use oz_core::lifecycle::window::{after, has_come};
@@ -36,6 +38,8 @@ use meters::Meters;
 
 /// The maximum number of stored results, one per subject and check.
 const MOST: usize = 20_000;
+/// The number of stored results about change tickets of one user from which its waiting requests get no further ones.
+const SHARE: usize = MOST / 20;
 /// The number of stored results from which unused ones are removed.
 const MANY: usize = 1_000;
 /// The minimum interval between two queries about one subject, regardless of their origin.
@@ -53,18 +57,22 @@ struct Shared {
     clock: Arc<dyn Clock>,
     signal: Signal,
     meters: Meters,
-    /// The results by subject and check.
-    known: Mutex<BTreeMap<Key, Entry>>,
+    known: Mutex<Known>,
 }
 
 /// A subject and a check.
 type Key = (Subject, String);
+
+/// The results by subject and check.
+type Known = BTreeMap<Key, Entry>;
 
 /// The result of one check for one subject.
 #[derive(Default)]
 struct Entry {
     said: Option<Said>,
     asking: bool,
+    /// The users whose requests use the result, with the time of their last query.
+    users: BTreeMap<String, Timestamp>,
     /// The UIDs of the affected requests, and whether they wait for any result.
     concerned: BTreeMap<String, bool>,
 }
@@ -174,19 +182,7 @@ impl TicketChecks {
         let now = shared.clock.now();
         let mut known = shared.lock();
         let key = (wanted.subject, wanted.check);
-        if known.len() >= MANY && !known.contains_key(&key) {
-            known.retain(|(_, check), entry| entry.asking || !shared.is_old(check, entry));
-            if known.len() >= MOST {
-                return Err(Failure::transient(
-                    "TooManyTickets",
-                    format!(
-                        "{MOST} change tickets and requesters are being checked already, which \
-                        is the maximum; try again"
-                    ),
-                ));
-            }
-        }
-        let entry = known.entry(key.clone()).or_default();
+        let entry = shared.admit(&mut known, &key, &wanted.user, wanted.waits)?;
         let waits = entry.concerned.entry(wanted.request).or_default();
         *waits |= wanted.waits;
         if !entry.asking {
@@ -243,18 +239,70 @@ impl TicketChecks {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock()
     }
 
-    /// Checks whether no request uses the result any more: a request that does queries at each
-    /// interval.
+    /// Returns the entry for a query, which counts for its user from now on. A request that waits gets none beyond
+    /// the share of its user. A grant does: otherwise, waiting requests of its user would prevent the queries that
+    /// can end it. Only change tickets count: users choose their names.
+    ///
+    /// # Errors
+    /// The user, or all users together, have the maximum number of entries.
+    fn admit<'a>(
+        &self,
+        known: &'a mut Known,
+        key: &Key,
+        user: &str,
+        waits: bool,
+    ) -> Result<&'a mut Entry, Failure> {
+        if known.len() >= MANY && !known.contains_key(key) {
+            known.retain(|(_, check), entry| entry.asking || !self.is_old(check, entry));
+            if known.len() >= MOST {
+                return Err(Failure::transient(
+                    ticket::TOO_MANY,
+                    format!(
+                        "{MOST} change tickets and requesters are being checked already, which \
+                        is the maximum; try again"
+                    ),
+                ));
+            }
+        }
+        let counts = |(subject, check): &Key, entry: &Entry| {
+            let asked = entry.users.get(user).filter(|_| subject.is_ticket());
+            asked.is_some_and(|at| !self.is_past(check, *at))
+        };
+        let is_counted = known.get(key).is_some_and(|entry| counts(key, entry));
+        if waits && key.0.is_ticket() && !is_counted {
+            let used = known.iter().filter(|(key, entry)| counts(key, entry));
+            if used.count() >= SHARE {
+                return Err(Failure::transient(
+                    ticket::TOO_MANY,
+                    format!(
+                        "{SHARE} change tickets are being checked for user {user} already, which is the maximum for one user; delete requests, bindings or \
+                        runs that are not needed"
+                    ),
+                ));
+            }
+        }
+        let entry = known.entry(key.clone()).or_default();
+        entry.users.retain(|_, at| !self.is_past(&key.1, *at));
+        entry.users.insert(user.to_owned(), self.clock.now());
+        Ok(entry)
+    }
+
+    /// Checks whether no request uses the result any more.
     fn is_old(&self, check: &str, entry: &Entry) -> bool {
+        let said = entry.said.as_ref();
+        said.is_none_or(|said| self.is_past(check, said.asked_at))
+    }
+
+    /// Checks whether a query at this time is the last one: a request that uses the result queries at each interval.
+    fn is_past(&self, check: &str, asked_at: Timestamp) -> bool {
         let terms = self.terms.get(check).copied();
         let every = terms.unwrap_or(CheckTerms::UNKNOWN).interval;
         let long = every * 2 + SignedDuration::from_mins(1);
-        let said = entry.said.as_ref();
-        said.is_none_or(|said| has_come(self.clock.now(), after(said.asked_at, long)))
+        has_come(self.clock.now(), after(asked_at, long))
     }
 
     fn count(&self, check: &str, answer: &Answer, took: Duration) {

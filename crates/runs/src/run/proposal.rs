@@ -107,10 +107,12 @@ impl RunProposal<'_> {
         })
     }
 
-    /// Returns the change ticket that the run names, with the checks that must accept it.
-    pub(super) fn named_ticket(&self) -> Option<Ticket> {
+    /// Returns the change ticket that the run names, with the checks that must accept it, and the name of the user of the
+    /// run.
+    pub(super) fn named_ticket(&self) -> Option<(Ticket, String)> {
         let stamp = self.stamp.as_ref().ok()?;
-        self.ticket(stamp.judgement.as_ref()).map(|(ticket, _)| ticket)
+        let (ticket, _) = self.ticket(stamp.judgement.as_ref())?;
+        Some((ticket, stamp.requester.user.clone()))
     }
 
     /// Returns the instant at which the run stops waiting, if there is one: a day after its last approval. While it waits for

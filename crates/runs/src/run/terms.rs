@@ -26,8 +26,8 @@ const REVIEWS_UNAVAILABLE: &str = "ReviewsUnavailable";
 pub(super) struct Awaited {
     /// The instant at which the run stops waiting, if there is one.
     until: Option<Timestamp>,
-    /// The change ticket, if the run waits for a response about it.
-    ticket: Option<Ticket>,
+    /// The change ticket, and the name of the user of the run, if the run waits for a response about the ticket.
+    ticket: Option<(Ticket, String)>,
 }
 
 impl Awaited {
@@ -65,9 +65,9 @@ impl Awaited {
             plan = plan.wake_at(until);
         }
         match &self.ticket {
-            Some(ticket) => {
-                let times = (now, run.identity.created);
-                ticket::wait_for(times, run.uid(), (ticket, &facts.tickets), plan)
+            Some((ticket, user)) => {
+                let (times, asker) = ((now, run.identity.created), (run.uid(), user.as_str()));
+                ticket::wait_for(times, asker, (ticket, &facts.tickets), plan)
             }
             None => plan,
         }
@@ -101,8 +101,9 @@ fn is_for_ticket(obstacle: &Failure) -> bool {
 
 /// Adds the queries about the change ticket of a run that has begun.
 pub(super) fn keep_ticket(now: Timestamp, decided: &Decided, facts: &Facts, plan: Plan) -> Plan {
+    let asker = (decided.run.uid.as_str(), decided.submitter.user.as_str());
     match &decided.ticket {
-        Some(ticket) => ticket::keep(now, &decided.run.uid, ticket, &facts.tickets, plan),
+        Some(ticket) => ticket::keep(now, asker, ticket, &facts.tickets, plan),
         None => plan,
     }
 }
@@ -118,7 +119,9 @@ pub(super) fn facts(decided: &Decided) -> impl Iterator<Item = Fact> {
 /// its emergency.
 pub(super) fn waits_for(reason: &str) -> Option<&'static str> {
     match reason {
-        ticket::WAITING | ticket::AWAY | ticket::UNKNOWN => Some(conditions::TICKET_ACCEPTED),
+        ticket::WAITING | ticket::AWAY | ticket::UNKNOWN | ticket::TOO_MANY => {
+            Some(conditions::TICKET_ACCEPTED)
+        }
         REVIEWS_UNAVAILABLE => Some(conditions::EMERGENCY),
         _ => None,
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use oz_api::conditions;
 use oz_api::harness::{HarnessRunStatus, HarnessTemplate, RunPhase};
-use oz_core::controller::{Controller as _, Decision, Live, Outcome, Plan, Step, Verdict};
+use oz_core::controller::{Controller as _, Decision, Failure, Live, Outcome, Plan, Step, Verdict};
 use oz_core::tickets::{Answer, Ask, CheckTerms, FailurePolicy, Said, Subject, Tickets};
 use oz_runs::admission;
 use oz_runs::run::{Facts, State};
@@ -262,6 +262,38 @@ fn run_stops_waiting_for_its_ticket_after_a_day_or_with_its_approvals() {
         assert_eq!(records[0].action, Action::RequestDenied);
         assert_eq!(records[0].reason, reason);
     }
+}
+
+#[test]
+fn run_beyond_share_of_its_user_reports_that_in_condition_of_ticket() {
+    let submitted = checked("jira");
+    let (decision, _) = decide(&submitted, 1);
+    let failure = Failure::transient("TooManyTickets", "1000 are being checked for user ada");
+    let outcome = Outcome {
+        failure: Some(failure),
+        ..Outcome::default()
+    };
+    let status = submitted
+        .controller
+        .status(seconds(1), &submitted.run, &decision, &outcome);
+    assert_eq!(status.phase, Some(RunPhase::Pending));
+    assert_eq!(accepted(&status), "False TooManyTickets");
+}
+
+#[test]
+fn query_counts_for_user_of_run_before_and_after_its_start() {
+    let users = |plan: &Plan| -> Vec<String> {
+        let asks = plan.steps().filter_map(|step| match step {
+            Step::Effect(effect) => Ask::try_from(effect).ok(),
+            _ => None,
+        });
+        asks.map(|ask| ask.user).collect()
+    };
+    let (decision, _) = decide(&checked("jira"), 1);
+    assert_eq!(users(&decision.plan), ["ada"]);
+    let (begun, tickets) = begun("jira");
+    let (decision, _) = begun.decided_by(60, &tickets, &begun.live_objects(None));
+    assert_eq!(users(&decision.plan), ["ada"]);
 }
 
 #[test]

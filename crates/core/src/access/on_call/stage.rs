@@ -274,8 +274,9 @@ fn about<'a>(known: &'a Tickets, person: &Person, check: &str) -> Option<&'a Sai
 fn ask(check: &OnCallCheck, person: Person, uid: &str, waits: bool) -> Step {
     Step::from(Ask {
         check: check.check.clone(),
-        subject: Subject::Requester(person),
         request: uid.to_owned(),
+        user: person.user.clone(),
+        subject: Subject::Requester(person),
         waits,
     })
 }

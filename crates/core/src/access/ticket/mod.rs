@@ -16,7 +16,8 @@ use crate::kinds::AccessTemplate;
 use crate::validate::matching;
 
 pub use stage::{
-    AWAY, REFUSED, UNKNOWN, WAITING, ended, fact, is_awaited, keep, lost_fact, wait_for,
+    AWAY, REFUSED, TOO_MANY, UNKNOWN, WAITING, ended, fact, is_awaited, keep, limit, lost_fact,
+    wait_for,
 };
 pub(super) use stage::{Fresh, Lost, counts, due, lost, repeat, settled, wait};
 

@@ -28,6 +28,8 @@ pub const AWAY: &str = "TicketCheckUnavailable";
 pub const UNKNOWN: &str = "TicketCheckUnknown";
 /// The reason of a request of which the change ticket is not accepted.
 pub const REFUSED: &str = "TicketRefused";
+/// The reason of a request about whose change ticket no server is asked, because too many are being checked.
+pub const TOO_MANY: &str = "TooManyTickets";
 
 /// The number of intervals of its check for which a grant lasts while no server responds about its change
 /// ticket.
@@ -111,6 +113,18 @@ fn refused<S, Q>(ticket: &Ticket, check: &str, why: &str, facts: &mut Vec<Fact>)
     let failed = Fact::fails(conditions::TICKET_ACCEPTED, REFUSED, message.clone());
     facts.push(failed);
     Stop::Refuse(Phase::Denied, Failure::invalid(REFUSED, message))
+}
+
+/// Updates the condition of a change ticket about which no server was asked, because too many are being checked.
+pub fn limit(facts: &mut [Fact], failure: Option<&Failure>) {
+    let Some(failure) = failure.filter(|failure| failure.reason == TOO_MANY) else {
+        return;
+    };
+    let is_pending = |fact: &&mut Fact| fact.type_ == conditions::TICKET_ACCEPTED && !fact.holds;
+    for fact in facts.iter_mut().filter(is_pending) {
+        fact.reason = TOO_MANY;
+        fact.message.clone_from(&failure.message);
+    }
 }
 
 /// Checks whether a response is valid for an object that was created at `created`.
@@ -226,14 +240,15 @@ pub(in crate::access) fn wait<K: Kind>(
     if !is_awaited(reason) {
         return plan;
     }
-    let stamp = request.stamp(kind.keys()).ok();
-    let judgement = stamp.and_then(|stamp| stamp.judgement);
-    let template = known.template.as_deref();
-    let ticket =
-        template.and_then(|template| super::terms(request.ask, judgement.as_ref(), template));
+    let Ok(stamp) = request.stamp(kind.keys()) else {
+        return plan;
+    };
+    let (judgement, template) = (stamp.judgement.as_ref(), known.template.as_deref());
+    let ticket = template.and_then(|template| super::terms(request.ask, judgement, template));
     let times = (now, request.created());
+    let asker = (request.uid(), stamp.requester.user.as_str());
     match ticket {
-        Some(ticket) => wait_for(times, request.uid(), (&ticket, &known.tickets), plan),
+        Some(ticket) => wait_for(times, asker, (&ticket, &known.tickets), plan),
         None => plan,
     }
 }
@@ -244,12 +259,12 @@ pub fn is_awaited(reason: &str) -> bool {
     [WAITING, AWAY].contains(&reason)
 }
 
-/// Returns the plan of an object with this UID, created at `created`, that waits for a response about its change ticket:
-/// its checks, and the time of the next pass.
+/// Returns the plan of an object, created at `created`, that waits for a response about its change ticket: its checks, and
+/// the time of the next pass. `asker` has the UID of the object and the name of its user.
 #[must_use]
 pub fn wait_for(
     (now, created): (Timestamp, Timestamp),
-    uid: &str,
+    asker: (&str, &str),
     (ticket, known): (&Ticket, &Tickets),
     plan: Plan,
 ) -> Plan {
@@ -265,16 +280,27 @@ pub fn wait_for(
             || away && has_come(now, after(said.asked_at, AGAIN))
     };
     let due = ticket.checks.iter().filter(due);
-    let asks = due.map(|check| ask(check, ticket, uid, true));
+    let asks = due.map(|check| ask(check, ticket, asker, true));
     plan.then(asks).wake_at(after(now, AGAIN))
 }
 
-/// Returns the plan of a grant while it lasts: its checks, and the time of the next pass.
+/// Returns the plan of a grant while it lasts: its checks, and the time of the next pass. `asker` has the UID of the object
+/// and the name of its user.
 #[must_use]
-pub fn keep(now: Timestamp, uid: &str, ticket: &Ticket, known: &Tickets, plan: Plan) -> Plan {
+pub fn keep(
+    now: Timestamp,
+    asker: (&str, &str),
+    ticket: &Ticket,
+    known: &Tickets,
+    plan: Plan,
+) -> Plan {
     let checks = ticket.checks.iter().map(|check| {
         let terms = known.terms(check).unwrap_or(CheckTerms::UNKNOWN);
-        (ask(check, ticket, uid, false), known.said.get(check), terms)
+        (
+            ask(check, ticket, asker, false),
+            known.said.get(check),
+            terms,
+        )
     });
     repeat(now, checks, plan)
 }
@@ -313,11 +339,12 @@ pub(in crate::access) fn due(
     }
 }
 
-fn ask(check: &str, ticket: &Ticket, uid: &str, waits: bool) -> Step {
+fn ask(check: &str, ticket: &Ticket, (uid, user): (&str, &str), waits: bool) -> Step {
     Step::from(Ask {
         check: check.to_owned(),
         subject: Subject::Ticket(ticket.name.clone()),
         request: uid.to_owned(),
+        user: user.to_owned(),
         waits,
     })
 }
@@ -329,6 +356,32 @@ impl Tickets {
         match &self.checks {
             None => Some(CheckTerms::UNKNOWN),
             Some(checks) => checks.get(check).copied(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn condition_of_pending_ticket_reports_that_too_many_are_checked() {
+        let pending = Fact::fails(conditions::TICKET_ACCEPTED, WAITING, "jira is checking");
+        let accepted = Fact::holds(conditions::TICKET_ACCEPTED, "accepted by jira");
+        let other = Fact::fails(conditions::APPROVED, WAITING, "waiting for bob");
+        let too_many = Failure::transient(TOO_MANY, "1000 are being checked for user alice");
+        let unreachable = Failure::transient("Unreachable", "no response");
+        let limited = Fact::fails(conditions::TICKET_ACCEPTED, TOO_MANY, &*too_many.message);
+        for (before, failure, after) in [
+            (&pending, Some(&too_many), &limited),
+            (&pending, Some(&unreachable), &pending),
+            (&pending, None, &pending),
+            (&accepted, Some(&too_many), &accepted),
+            (&other, Some(&too_many), &other),
+        ] {
+            let mut facts = [before.clone()];
+            limit(&mut facts, failure);
+            assert_eq!(facts, [after.clone()], "{before:?} {failure:?}");
         }
     }
 }

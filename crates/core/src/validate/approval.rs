@@ -49,6 +49,21 @@ pub fn unconditional_approval(place: &str, config: &ApprovalConfig) -> Vec<Viola
     found.0
 }
 
+/// Returns the violations that valid approval rules of two sources have only together: the shorter timeout, and users whom
+/// rules of both name. The names of the rules may contain their source, and no maximum limits their number.
+#[must_use]
+pub fn joined_approval(place: &str, config: &ApprovalConfig) -> Vec<Violation> {
+    let mut found = Found::default();
+    for (index, rule) in config.rules.iter().enumerate() {
+        if let Some(further) = &rule.escalation {
+            let field = format!("{place}.rules[{index}].escalation");
+            escalation(&field, further, config, &mut found);
+        }
+    }
+    satisfiable(place, config, &mut found);
+    found.0
+}
+
 /// Adds the violations of the approval rules in this field.
 pub(super) fn check_at(place: &str, config: &ApprovalConfig, found: &mut Found) {
     let before = found.0.len();
@@ -90,11 +105,15 @@ pub(super) fn check_at(place: &str, config: &ApprovalConfig, found: &mut Found) 
     }
     timeout(place, config, found);
     on_call(place, &config.unless, found);
-    if found.0.len() == before
-        && let Some(index) = matching::unsatisfiable(&config.rules)
-    {
+    if found.0.len() == before {
+        satisfiable(place, config, found);
+    }
+}
+
+fn satisfiable(place: &str, config: &ApprovalConfig, found: &mut Found) {
+    if let Some(index) = matching::unsatisfiable(&config.rules) {
         found.add(
-            &format!("{field}[{index}]"),
+            &format!("{place}.rules[{index}]"),
             "can never be met: each user counts for one rule, and the users that the rules name \
                 are too few",
         );

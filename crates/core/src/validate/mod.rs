@@ -22,7 +22,7 @@ use std::fmt::{self, Display};
 use oz_api::duration::GoDuration;
 
 pub use access_pod::{AccessPod, MAX_PATCH_DEPTH, MAX_PATCH_VALUE, PodSource};
-pub use approval::{approval, unconditional_approval};
+pub use approval::{approval, joined_approval, unconditional_approval};
 pub use attestation::rationale;
 pub use emergency::{emergency_config, review};
 pub use lock::{MAX_LOCK, When as LockWhen, lock};

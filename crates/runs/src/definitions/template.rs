@@ -10,7 +10,7 @@ use oz_api::harness::{
     TemplateKind,
 };
 use oz_core::controller::{Controller, Decision, Live, Outcome, Plan, Transition, Verdict};
-use oz_core::validate::Violation;
+use oz_core::validate::{Violation, joined_approval};
 
 use super::ready::{self, Unusable, listed, reason};
 use crate::admission;
@@ -166,14 +166,21 @@ fn reason_of(violations: &[Violation]) -> &'static str {
 }
 
 /// Checks whether runs can use a template that is valid like its base: a value that replaces one of the base may be
-/// invalid there.
+/// invalid there. Approval rules of both are checked separately: together, those of the base have other names.
 fn together(
     spec: &HarnessTemplateSpec,
     name: &str,
     base: &HarnessTemplateSpec,
 ) -> Result<(), Unusable> {
     let of_base = admission::template(TemplateKind::ClusterHarnessTemplate, base);
-    let both = admission::template(TemplateKind::HarnessTemplate, &merged(spec, base));
+    let mut all = merged(spec, base);
+    let approval = match (&spec.approval, &base.approval) {
+        (Some(_), Some(of_base)) => all.approval.replace(of_base.clone()),
+        _ => None,
+    };
+    let mut both = admission::template(TemplateKind::HarnessTemplate, &all);
+    let approval = approval.iter();
+    both.extend(approval.flat_map(|config| joined_approval("spec.approval", config)));
     let (theirs, ours): (Vec<Violation>, Vec<Violation>) = both
         .into_iter()
         .partition(|violation| of_base.contains(violation));

@@ -163,6 +163,50 @@ fn a_template_that_inherits_goes_by_what_it_and_its_base_come_to() {
     }
 }
 
+/// Returns the field of a template with these approval rules.
+fn approval(rules: &Value, timeout: &str) -> Value {
+    json!({"approval": {"rules": rules, "timeout": timeout}})
+}
+
+#[test]
+fn template_and_base_that_both_require_approvals_are_ready_if_both_can_be_given() {
+    let with = |fields: Value| based(template(fields));
+    let security = |user: &str| json!([{"name": "security", "users": [user]}]);
+    let is_ready =
+        "True Success: the template is valid, as ClusterHarnessTemplate base with its own fields";
+    let own = || inheriting(approval(&security("bob"), "10m"));
+    for rules in [security("carol"), security("bob")] {
+        assert_eq!(ready(own(), with(approval(&rules, "1h"))), is_ready);
+    }
+    // Each of them has as many rules as one template may have.
+    let many = |users: &str| {
+        let rule = |number: i32| json!({"name": format!("r{number}"), "users": [format!("{users}-{number}")]});
+        let rules: Value = (0..8).map(rule).collect();
+        approval(&rules, "10m")
+    };
+    assert_eq!(ready(inheriting(many("a")), with(many("b"))), is_ready);
+
+    // Carol counts for one of the rules.
+    let two = json!([{"name": "security", "users": ["bob", "carol"], "approvals": 2}]);
+    let said = "False Invalid: with the fields of ClusterHarnessTemplate base: spec.approval.rules[1]: can never \
+                be met: each user counts for one rule, and the users that the rules name are too few";
+    let base = with(approval(&security("carol"), "1h"));
+    assert_eq!(ready(inheriting(approval(&two, "10m")), base), said);
+    // After the shorter timeout, no escalation follows.
+    let escalation = json!({"after": "30m", "users": ["erin"]});
+    let late = json!([{"name": "leads", "users": ["carol"], "escalation": escalation}]);
+    let said = ready(own(), with(approval(&late, "1h")));
+    assert!(
+        said.contains("spec.approval.rules[1].escalation.after"),
+        "{said}"
+    );
+    assert!(said.contains("must be shorter than the timeout"), "{said}");
+
+    let said = "False BaseInvalid: correct ClusterHarnessTemplate base, from which this template inherits: \
+                spec.approval.rules: must name at least one rule; omit approval to require none";
+    assert_eq!(ready(own(), with(approval(&json!([]), "1h"))), said);
+}
+
 #[test]
 fn condition_message_is_bounded_for_any_content() {
     let fields = (0..5_000).map(|number| (format!("x\u{1b}[2J\n{number}"), json!(1)));

@@ -64,6 +64,26 @@ fn template_fields_override_fields_of_base() {
 }
 
 #[test]
+fn approvals_of_template_and_base_are_both_required_within_the_shorter_timeout() {
+    let approval = |user: &str, timeout: &str, reason: bool| {
+        let rules = json!([{"name": "security", "users": [user]}]);
+        json!({"approval": {"rules": rules, "timeout": timeout, "requireReason": reason}})
+    };
+    for (of_own, of_base) in [("10m", "1h"), ("1h", "10m")] {
+        let own = inheriting(approval("bob", of_own, false));
+        let base = template(approval("carol", of_base, true));
+        let required = resolve(&own, Some(&base)).unwrap().approval.unwrap();
+        let rules = required.rules.iter();
+        let rules: Vec<_> = rules
+            .map(|rule| (&rule.name[..], &rule.users[0][..]))
+            .collect();
+        assert_eq!(rules, [("security", "bob"), ("base/security", "carol")]);
+        assert_eq!(required.timeout, "10m");
+        assert!(required.require_reason);
+    }
+}
+
+#[test]
 fn r2_what_an_inheriting_template_says_of_interactive_runs_counts() {
     let base = template(json!({
         "interactive": {"mode": "per-prompt-process", "idleTimeout": "10m", "maxLifetime": "8h", "maxRecentEvents": 20},

@@ -112,8 +112,8 @@ impl Emergencies {
             return Err(Failure::invalid(
                 "ReviewsUnavailable",
                 "the operator runs with audit.objects: false, but the review of an emergency \
-                 requires an audit record in the cluster; create the request without \
-                 spec.emergency",
+                 requires an audit record in the cluster; have an administrator set \
+                 audit.objects: true, or create the object again without spec.emergency",
             ));
         };
         if !records.is_ready() || !shared.reviews.is_ready() {

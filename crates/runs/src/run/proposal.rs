@@ -30,7 +30,8 @@ use crate::stored::StoredObject;
 use crate::template::{self, Resolved};
 use crate::{admission, pod, requires, terms};
 
-/// Time for which a run waits for its change ticket, and for which its approvals are valid.
+/// Time for which a run waits for its change ticket or for the audit records that its emergency requires, and for which its
+/// approvals are valid.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
 /// A run that has not begun.
@@ -116,12 +117,12 @@ impl RunProposal<'_> {
     }
 
     /// Returns the instant at which the run stops waiting, if there is one: a day after its last approval. While it waits for
-    /// its change ticket, it is the deadline of missing approvals, and a day after its creation if it requires none.
-    pub(super) fn waits_until(&self, is_for_ticket: bool) -> Option<Timestamp> {
+    /// its change ticket or its emergency, it is the deadline of missing approvals, and a day after its creation if it requires none.
+    pub(super) fn waits_until(&self, is_bounded: bool) -> Option<Timestamp> {
         match &self.approvals {
-            Some(approvals) if is_for_ticket => Some(approvals.waits_until(LONGEST_WAIT)),
+            Some(approvals) if is_bounded => Some(approvals.waits_until(LONGEST_WAIT)),
             Some(approvals) => approvals.valid_until(LONGEST_WAIT),
-            None => is_for_ticket.then(|| after(self.run.identity.created, LONGEST_WAIT)),
+            None => is_bounded.then(|| after(self.run.identity.created, LONGEST_WAIT)),
         }
     }
 

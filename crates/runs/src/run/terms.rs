@@ -32,7 +32,8 @@ pub(super) struct Awaited {
 
 impl Awaited {
     /// Creates it for a run that may still begin, and waits for `obstacle`, if a rule does not hold. A run without an end
-    /// would query the server of a ticket check forever, and begin by an approval of any age.
+    /// would query the server of a ticket check forever, wait for audit records that no component writes, or begin by an
+    /// approval of any age.
     ///
     /// # Errors
     /// The end of a run that has waited for too long.
@@ -41,7 +42,7 @@ impl Awaited {
         proposal: &RunProposal<'_>,
         obstacle: Option<&Failure>,
     ) -> Result<Self, Otherwise> {
-        let obstacle = obstacle.filter(|obstacle| is_for_ticket(obstacle));
+        let obstacle = obstacle.filter(|obstacle| waits_for(obstacle.reason).is_some());
         let until = proposal.waits_until(obstacle.is_some());
         if let Some(until) = until.filter(|until| has_come(now, *until)) {
             return Err(waited(obstacle, until));
@@ -74,16 +75,14 @@ impl Awaited {
     }
 }
 
-/// Returns the end of a run that has waited for its change ticket, or after its approvals, for too long.
-fn waited(for_ticket: Option<&Failure>, until: Timestamp) -> Otherwise {
-    match for_ticket {
+/// Returns the end of a run that has waited for its change ticket, for its emergency, or after its approvals, for too long.
+fn waited(obstacle: Option<&Failure>, until: Timestamp) -> Otherwise {
+    match obstacle {
         Some(Failure {
             reason, message, ..
         }) => refused(
             reason,
-            format!(
-                "{message}; the run waited for its change ticket until {until}; submit the run again"
-            ),
+            format!("{message}; the run waited until {until}; submit the run again"),
         ),
         None => refused(
             EndReason::ApprovalTimedOut.into(),
@@ -93,10 +92,6 @@ fn waited(for_ticket: Option<&Failure>, until: Timestamp) -> Otherwise {
             ),
         ),
     }
-}
-
-fn is_for_ticket(obstacle: &Failure) -> bool {
-    waits_for(obstacle.reason) == Some(conditions::TICKET_ACCEPTED)
 }
 
 /// Adds the queries about the change ticket of a run that has begun.
@@ -140,7 +135,7 @@ pub(super) fn failed_condition(end: &RunEnd) -> Option<&'static str> {
     }
     match reason {
         ticket::REFUSED => Some(conditions::TICKET_ACCEPTED),
-        TOO_MANY_REVIEWS => Some(conditions::EMERGENCY),
+        TOO_MANY_REVIEWS | REVIEWS_UNAVAILABLE => Some(conditions::EMERGENCY),
         approval::DENIED => Some(conditions::APPROVED),
         _ => None,
     }

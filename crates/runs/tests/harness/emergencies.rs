@@ -96,6 +96,31 @@ fn unreviewed_emergencies_are_asked_about_last_and_limit_another_one() {
 }
 
 #[test]
+fn emergency_waits_a_day_for_audit_records_in_the_cluster() {
+    const DAY: i64 = 24 * 60 * 60;
+    let mut declared = declared(0);
+    let failure = Failure::invalid("ReviewsUnavailable", "set audit.objects: true");
+    declared.facts.unreviewed = Some(Err(failure));
+    let expected = "False ReviewsUnavailable";
+    for second in [1, DAY - 1] {
+        let (decision, status) = decide(&declared, second);
+        assert!(matches!(decision.state, State::Waiting(_)), "{second}");
+        assert_eq!(condition(&status, conditions::EMERGENCY), expected);
+        assert_eq!(decision.plan.wake, Some(seconds(DAY)));
+    }
+    let (decision, status) = decide(&declared, DAY);
+    assert_eq!(status.phase, Some(RunPhase::Failed));
+    assert_eq!(condition(&status, conditions::EMERGENCY), expected);
+    let records = records(&decision.plan);
+    assert_eq!(records[0].action, Action::RequestDenied);
+    assert!(
+        records[0].message.starts_with("set audit.objects: true; "),
+        "{}",
+        records[0].message
+    );
+}
+
+#[test]
 fn emergency_requires_reason_and_named_requester() {
     let with = |change: fn(&mut Value, &mut Value)| {
         let mut run = json!({"emergency": true, "reason": "INC-7"});

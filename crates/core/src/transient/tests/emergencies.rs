@@ -206,6 +206,23 @@ fn unreviewed_emergencies_of_requester_limit_further_ones() {
 }
 
 #[test]
+fn emergency_waits_a_day_for_audit_records_in_the_cluster() {
+    const DAY: i64 = 24 * 60 * 60;
+    let mut world = emergency(|_| ());
+    let failure = Failure::invalid("ReviewsUnavailable", "set audit.objects: true");
+    world.unreviewed = Err(failure);
+    for second in [2, DAY - 1] {
+        let status = world.settle(timestamp(second));
+        assert_eq!(status.phase, Phase::Pending, "{second}");
+        assert_eq!(world.condition("Ready"), "False (ReviewsUnavailable)");
+        let ready = conditions::find(&status.conditions, "Ready").unwrap();
+        assert_eq!(ready.message, "set audit.objects: true");
+    }
+    assert_eq!(world.settle(timestamp(DAY)).phase, Phase::Expired);
+    assert!(world.live.is_empty());
+}
+
+#[test]
 fn room_is_asked_for_an_emergency_only() {
     let question = |world: &World<TransientRoleBinding>| {
         let facts = Facts {

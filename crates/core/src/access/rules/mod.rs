@@ -87,7 +87,7 @@ rules! {
     "Window", "The window is open and has not ended." => conditions::Window;
     "FirstStamp", "No other object has the same stamp." => identity::FirstStamp;
     "TicketNow", "Every ticket check accepts the change ticket now." => conditions::TicketStillAccepted;
-    "Reviews", "The user has fewer unreviewed emergencies than the maximum of the template." => conditions::Reviews;
+    "Reviews", "The user has fewer unreviewed emergencies than the maximum of the template, or of the access policies for a binding." => conditions::Reviews;
 }
 
 /// Applies all rules to an object without a grant, and returns their results.

@@ -322,7 +322,7 @@ impl Resolved {
     #[must_use]
     pub fn declared_emergency(&self, run: &HarnessRunSpec) -> Option<Terms> {
         let declared = self.emergency.as_ref().filter(|_| run.is_emergency());
-        Terms::from_emergency(declared?)
+        Terms::from_template(&run.template_ref.name, declared)
     }
 
     /// Returns the template with the overrides of a run: model, timeout and resources. An emergency limits the timeout.

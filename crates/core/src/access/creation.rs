@@ -115,6 +115,10 @@ impl<R: AccessRequest> NewObject for NewRequest<'_, R> {
         RequestQuestion::Locks
     }
 
+    fn ask_reviews() -> RequestQuestion {
+        RequestQuestion::Reviews
+    }
+
     fn creation(&self) -> Creation<'_> {
         self.creation
     }
@@ -223,20 +227,18 @@ impl<R: AccessRequest> NewObject for NewRequest<'_, R> {
         Ok(())
     }
 
-    /// Compares with the emergencies that the watch has shown: the operator checks again, and also counts those of this
-    /// moment.
-    fn reviews(&self) -> Result<(), Stop> {
+    fn emergency(&self) -> Result<Option<emergency::Terms>, Stop> {
         let config = self.existing()?.map(AccessTemplate::config);
-        let terms = config.and_then(emergency::Terms::from_config);
-        let Some(terms) = terms.filter(|_| self.request.ask.emergency) else {
-            return Ok(());
-        };
-        let Some(unreviewed) = &self.facts.unreviewed else {
-            return Err(Stop::Need(RequestQuestion::Reviews));
-        };
-        let source = format!("template {}", self.request.template);
-        emergency::has_room(self.creation.creator, &source, terms.most, unreviewed)
-            .map_err(Stop::from)
+        let config = config.filter(|_| self.request.ask.emergency);
+        let terms = config.and_then(|config| config.emergency.as_ref());
+        Ok(emergency::Terms::from_template(
+            self.request.template,
+            terms,
+        ))
+    }
+
+    fn unreviewed(&self) -> Option<&[String]> {
+        self.facts.unreviewed.as_deref()
     }
 }
 

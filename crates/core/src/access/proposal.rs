@@ -208,7 +208,8 @@ impl<K: Kind> Proposal for AccessProposal<'_, K> {
         if !request.ask.emergency {
             return Ok(None);
         }
-        let terms = emergency::Terms::from_config(config);
+        let terms = config.emergency.as_ref();
+        let terms = emergency::Terms::from_template(request.template, terms);
         terms.map(Some).ok_or_else(|| {
             let message = format!(
                 "spec.accessConfig.emergency of template {} is invalid; have the template's owners \
@@ -217,16 +218,6 @@ impl<K: Kind> Proposal for AccessProposal<'_, K> {
             );
             Failure::invalid("EmergencyConfigInvalid", message)
         })
-    }
-
-    fn has_room(
-        &self,
-        terms: &emergency::Terms,
-        requester: &Requester,
-        unreviewed: &[String],
-    ) -> Result<(), Denial> {
-        let source = format!("template {}", self.request.template);
-        emergency::has_room(requester, &source, terms.most, unreviewed)
     }
 
     fn ticket(&self, judgement: Option<&Judgement>) -> Option<(Ticket, &Tickets)> {

@@ -18,7 +18,7 @@ use super::terms::{Closes, Terms};
 use crate::access::denial::Denial;
 use crate::access::emergency;
 use crate::access::lock::{Access, Locks};
-use crate::access::policy::{self, Judgement};
+use crate::access::policy::Judgement;
 use crate::access::rules::{Creation, CreationDenial, CreationStop, NewObject};
 use crate::access::stamp::{Stamp, StampError};
 use crate::controller::Failure;
@@ -110,6 +110,10 @@ impl<K: Kind> NewObject for NewBinding<'_, K> {
 
     fn ask_locks() -> BindingQuestion {
         BindingQuestion::Locks
+    }
+
+    fn ask_reviews() -> BindingQuestion {
+        BindingQuestion::Reviews
     }
 
     fn creation(&self) -> Creation<'_> {
@@ -207,18 +211,14 @@ impl<K: Kind> NewObject for NewBinding<'_, K> {
         Ok(())
     }
 
-    /// Compares with the emergencies that the watch has shown: the operator checks again, and also counts those of this
-    /// moment.
-    fn reviews(&self) -> Result<(), Stop> {
-        let (creator, judgement) = (self.creation.creator, self.judgement());
-        let Some(terms) = self.binding.emergency(judgement, creator)? else {
-            return Ok(());
-        };
-        let Some(unreviewed) = &self.facts.unreviewed else {
-            return Err(Stop::Need(BindingQuestion::Reviews));
-        };
-        let source = policy::deciders(judgement);
-        emergency::has_room(creator, &source, terms.most, unreviewed).map_err(Stop::from)
+    fn emergency(&self) -> Result<Option<emergency::Terms>, Stop> {
+        let creator = self.creation.creator;
+        let terms = self.binding.emergency(self.judgement(), creator);
+        terms.map_err(Stop::from)
+    }
+
+    fn unreviewed(&self) -> Option<&[String]> {
+        self.facts.unreviewed.as_deref()
     }
 
     /// Checks whether the role can be used to escalate privileges.

@@ -16,7 +16,7 @@ use crate::access::emergency;
 use crate::access::fact::Fact;
 use crate::access::kind::ReviewLimit;
 use crate::access::lock::Access;
-use crate::access::policy::{self, Judgement};
+use crate::access::policy::Judgement;
 use crate::access::rules::{Known, Passed, Proposal};
 use crate::access::stamp::{Stamp, StampError};
 use crate::access::ticket::{self, Ticket};
@@ -203,18 +203,6 @@ impl Proposal for BindingProposal<'_> {
             .binding
             .emergency(stamp.judgement.as_ref(), &stamp.requester);
         terms.map_err(|denial| Failure::invalid(denial.reason, denial.message))
-    }
-
-    fn has_room(
-        &self,
-        terms: &emergency::Terms,
-        requester: &Requester,
-        unreviewed: &[String],
-    ) -> Result<(), Denial> {
-        let judgement = self.stamp.as_ref().ok();
-        let judgement = judgement.and_then(|stamp| stamp.judgement.as_ref());
-        let source = policy::deciders(judgement);
-        emergency::has_room(requester, &source, terms.most, unreviewed)
     }
 
     fn ticket(&self, judgement: Option<&Judgement>) -> Option<(Ticket, &Tickets)> {

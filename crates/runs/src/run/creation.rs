@@ -145,6 +145,10 @@ impl NewObject for NewRun<'_> {
         RunQuestion::Locks
     }
 
+    fn ask_reviews() -> RunQuestion {
+        RunQuestion::Reviews
+    }
+
     fn creation(&self) -> Creation<'_> {
         self.creation
     }
@@ -201,21 +205,13 @@ impl NewObject for NewRun<'_> {
         Stop::of_fields(found)
     }
 
-    /// Compares with the emergencies that the watch has shown: the operator checks again, and also counts those of this
-    /// moment.
-    fn reviews(&self) -> Result<(), Stop> {
-        let Ok(template) = self.named()? else {
-            return Ok(());
-        };
-        let Some(declared) = template.resolved.declared_emergency(&self.run.spec) else {
-            return Ok(());
-        };
-        let Some(unreviewed) = &self.facts.unreviewed else {
-            return Err(Stop::Need(RunQuestion::Reviews));
-        };
-        let source = format!("template {}", self.run.spec.template_ref.name);
-        emergency::has_room(self.creation.creator, &source, declared.most, unreviewed)
-            .map_err(Stop::from)
+    fn emergency(&self) -> Result<Option<emergency::Terms>, Stop> {
+        let template = self.named()?.ok();
+        Ok(template.and_then(|it| it.resolved.declared_emergency(&self.run.spec)))
+    }
+
+    fn unreviewed(&self) -> Option<&[String]> {
+        self.facts.unreviewed.as_deref()
     }
 
     /// Checks whether the creator may read the sources of the prompt, and whether the broker policies grant what the template

@@ -253,17 +253,6 @@ impl Proposal for RunProposal<'_> {
         })
     }
 
-    fn has_room(
-        &self,
-        terms: &emergency::Terms,
-        requester: &Requester,
-        unreviewed: &[String],
-    ) -> Result<(), Denial> {
-        let template = &self.run.spec.template_ref.name;
-        let source = format!("template {template}");
-        emergency::has_room(requester, &source, terms.most, unreviewed)
-    }
-
     fn ticket(&self, judgement: Option<&Judgement>) -> Option<(Ticket, &Tickets)> {
         let template = self.template.as_ref().ok()?;
         let (ask, own) = (terms::ask(&self.run.spec), &template.resolved.tickets);

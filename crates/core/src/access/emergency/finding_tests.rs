@@ -12,8 +12,8 @@ use oz_trail::{Action, Decision, Record};
 use super::super::testing::{keys, timestamp};
 use super::finding::{self, FindingOnRecord};
 use super::review::{self, ReviewState};
-use super::tests::{break_glass_terms, dana, opened, opening, person, record, written};
-use super::{has_room, subject, unreviewed};
+use super::tests::{break_glass_terms, dana, opened, opening, person, record, terms, written};
+use super::{subject, unreviewed};
 use crate::lifecycle::seal::Keys;
 
 const OWN: &str = "oz-system";
@@ -186,11 +186,12 @@ fn review_of_deleted_namespace_is_in_the_namespace_of_oz() {
 #[test]
 fn denial_for_open_reviews_names_each_and_the_next_step() {
     let uids = ["uid-1".to_owned(), "uid-2".to_owned()];
-    let denial = has_room(&dana(), "template shell", 2, &uids).unwrap_err();
+    let denial = terms().has_room(&dana(), &uids).unwrap_err();
     assert_eq!(denial.reason, "TooManyOpenReviews");
     for part in [
         "2 emergencies of dana have no review",
         "UIDs uid-1, uid-2",
+        "template shell denies another one from 2 on",
         "`ozctl review UID`",
         "`ozctl reviews --all -A`",
     ] {

@@ -44,6 +44,8 @@ const PROOF: &str = "proof";
 /// The parsed settings of a template, or of access policies, for emergencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
+    /// The template, or the access policies, that set the terms, in words.
+    pub source: String,
     /// Maximum duration of access.
     pub longest: GoDuration,
     /// Time from the grant until its review is due.
@@ -55,16 +57,17 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Parses the settings of a template; `None` if it allows no emergencies, or its settings are not valid.
+    /// Parses the emergency settings of the template with this name; `None` if it has none, or they are not valid.
     #[must_use]
-    pub fn from_config(config: &AccessConfig) -> Option<Self> {
-        Self::from_emergency(config.emergency.as_ref()?)
+    pub fn from_template(name: &str, config: Option<&EmergencyConfig>) -> Option<Self> {
+        Self::from_source(format!("template {name}"), config?)
     }
 
-    /// Parses the emergency settings of a template; `None` if they are not valid.
+    /// Parses the emergency settings of a template or of access policies; `None` if they are not valid.
     #[must_use]
-    pub fn from_emergency(config: &EmergencyConfig) -> Option<Self> {
+    pub fn from_source(source: String, config: &EmergencyConfig) -> Option<Self> {
         Some(Self {
+            source,
             longest: config.max_duration.parse().ok()?,
             within: config.review.deadline.parse().ok()?,
             reviewers: Reviewers::from(&config.review),
@@ -80,13 +83,36 @@ impl Terms {
             reviewers: self.reviewers.clone(),
         }
     }
+
+    /// Checks whether a user with these unreviewed emergencies, each named by the UID of its object, may have another.
+    ///
+    /// # Errors
+    /// A [`Denial`] with the reason and the next step.
+    pub fn has_room(&self, requester: &Requester, unreviewed: &[String]) -> Result<(), Denial> {
+        let (count, user) = (unreviewed.len(), &requester.user);
+        let Self { source, most, .. } = self;
+        if count < *most {
+            return Ok(());
+        }
+        Err(Denial::new(
+            "TooManyOpenReviews",
+            format!(
+                "{count} emergencies of {user} have no review (UIDs {}), and {source} denies \
+                 another one from {most} on; have a reviewer write the findings (`ozctl review UID`, which \
+                 also finds the review of a deleted namespace; `ozctl reviews --all -A` lists all), or \
+                 create the request without spec.emergency",
+                list(unreviewed)
+            ),
+        ))
+    }
 }
 
 /// Returns the maximum duration of access by a template that otherwise permits `max`.
 #[must_use]
 pub fn longest(config: &AccessConfig, emergency: bool, max: GoDuration) -> GoDuration {
-    let terms = Terms::from_config(config).filter(|_| emergency);
-    terms.map_or(max, |terms| terms.longest.min(max))
+    let terms = config.emergency.as_ref().filter(|_| emergency);
+    let longest: Option<GoDuration> = terms.and_then(|terms| terms.max_duration.parse().ok());
+    longest.map_or(max, |longest| longest.min(max))
 }
 
 /// Formats the reviewers for an audit record.
@@ -99,33 +125,6 @@ pub fn reviewers_text(reviewers: &Reviewers) -> String {
 #[must_use]
 pub fn reviewers_named(reviewers: &Reviewers) -> String {
     list(&format_subjects(&reviewers.users, &reviewers.groups))
-}
-
-/// Checks whether a user with these unreviewed emergencies, each named by the UID of its request, may have another;
-/// `source` names the template or access policies that limit their number.
-///
-/// # Errors
-/// A [`Denial`] with the reason and the next step.
-pub fn has_room(
-    requester: &Requester,
-    source: &str,
-    most: usize,
-    unreviewed: &[String],
-) -> Result<(), Denial> {
-    let (count, user) = (unreviewed.len(), &requester.user);
-    if count < most {
-        return Ok(());
-    }
-    Err(Denial::new(
-        "TooManyOpenReviews",
-        format!(
-            "{count} emergencies of {user} have no review (UIDs {}), and {source} denies \
-             another one from {most} on; have a reviewer write the findings (`ozctl review UID`, which \
-             also finds the review of a deleted namespace; `ozctl reviews --all -A` lists all), or \
-             create the request without spec.emergency",
-            list(unreviewed)
-        ),
-    ))
 }
 
 /// Adds the data from which a review is created to the audit record of an emergency; returns any other record

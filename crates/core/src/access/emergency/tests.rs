@@ -56,6 +56,10 @@ fn config() -> AccessConfig {
     }
 }
 
+pub(super) fn terms() -> Terms {
+    Terms::from_template("shell", config().emergency.as_ref()).unwrap()
+}
+
 #[test]
 fn emergency_is_permitted_to_named_users_with_reason_only() {
     let none = AccessConfig {
@@ -189,7 +193,7 @@ fn there_is_room_below_the_number_that_the_template_says() {
         (16, 15, true),
     ] {
         let uids = vec!["uid".to_owned(); unreviewed];
-        let answer = has_room(&alice, "template shell", most, &uids);
+        let answer = Terms { most, ..terms() }.has_room(&alice, &uids);
         assert_eq!(answer.is_ok(), room, "{unreviewed} of {most}");
     }
 }
@@ -220,7 +224,7 @@ pub(super) fn record(who: &Requester, uid: &str) -> Record {
         )
     };
     let record = record.detail("reason", "INC-42");
-    let granted = Terms::from_config(&config()).unwrap().granted(timestamp(0));
+    let granted = terms().granted(timestamp(0));
     proven(&keys(), record, Some(&granted)).unwrap()
 }
 

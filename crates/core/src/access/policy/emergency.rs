@@ -20,6 +20,7 @@ pub fn emergency_terms(
     requester: &Requester,
 ) -> Result<Terms, Denial> {
     let rules = judgement.map_or(&[][..], |judgement| &judgement.emergencies);
+    let all = deciders(rules);
     let mut combined: Option<Terms> = None;
     for rule in rules {
         let source = format!("AccessPolicy {}", rule.policy);
@@ -27,7 +28,7 @@ pub fn emergency_terms(
             return Err(none_by(&source, "does not permit"));
         };
         permitted(requester, &source, config)?;
-        let terms = Terms::from_emergency(config).ok_or_else(|| invalid(&source))?;
+        let terms = Terms::from_source(all.clone(), config).ok_or_else(|| invalid(&source))?;
         combined = Some(match &combined {
             Some(known) => stricter(known, &terms),
             None => terms,
@@ -35,7 +36,7 @@ pub fn emergency_terms(
     }
     let terms = combined.ok_or_else(|| none_by("no AccessPolicy", "permits"))?;
     if terms.reviewers == Reviewers::default() {
-        return Err(no_reviewers(&deciders(judgement)));
+        return Err(no_reviewers(&all));
     }
     Ok(terms)
 }
@@ -51,20 +52,16 @@ pub fn emergency_longest(judgement: Option<&Judgement>) -> Option<GoDuration> {
 }
 
 /// Names the access policies that decide about emergencies, in words.
-#[must_use]
-pub fn deciders(judgement: Option<&Judgement>) -> String {
-    let rules = judgement.map_or(&[][..], |judgement| &judgement.emergencies);
-    let names: Vec<&str> = rules
-        .iter()
-        .map(|rule: &EmergencyRule| rule.policy.as_str())
-        .collect();
+fn deciders(rules: &[EmergencyRule]) -> String {
+    let names: Vec<&str> = rules.iter().map(|rule| rule.policy.as_str()).collect();
     format!("AccessPolicy {}", names.join(", "))
 }
 
-/// Combines two terms to the stricter of each. A reviewer is a name that both have: a user who is in a group of the one
-/// and in another group of the other is not among them.
+/// Combines two terms of one source to the stricter of each. A reviewer is a name that both have: a user who is in a group
+/// of the one and in another group of the other is not among them.
 fn stricter(one: &Terms, other: &Terms) -> Terms {
     Terms {
+        source: one.source.clone(),
         longest: one.longest.min(other.longest),
         within: one.within.min(other.within),
         reviewers: Reviewers {

@@ -26,7 +26,7 @@ pub use effect::{
     Stricter, approval, approval_on_call, asks, both, ceiling, holds, joined, longest, not_refused,
     note, on_call_checks, permits_ask, requires_approval, rules, stricter,
 };
-pub use emergency::{deciders, emergency_longest, emergency_terms};
+pub use emergency::{emergency_longest, emergency_terms};
 pub use situation::Situation;
 pub use without_template::stricter_ask;
 

@@ -115,7 +115,7 @@ impl<P: Proposal> Rule<P> for Reviews {
                 Err(P::ask_reviews(limit).map_or_else(no_emergencies, Stop::Need))
             }
             Some(Err(failure)) => Err(Stop::Wait(failure.clone())),
-            Some(Ok(uids)) => proposal.has_room(terms, requester, uids).map_err(|denial| {
+            Some(Ok(uids)) => terms.has_room(requester, uids).map_err(|denial| {
                 let message = denial.message.clone();
                 let failed = Fact::fails(conditions::EMERGENCY, denial.reason, message);
                 passed.facts.push(failed);

@@ -9,6 +9,7 @@ use oz_api::Requester;
 use super::served::Served;
 use super::{conditions, identity, permission};
 use crate::access::denial::Denial;
+use crate::access::emergency;
 use crate::access::lock::{Access, Locks, NotAdmitted};
 use crate::access::policy::Judgement;
 use crate::access::stamp::{Stamp, StampError, is_of_creator};
@@ -90,6 +91,9 @@ pub trait NewObject {
 
     /// Returns the question for all locks.
     fn ask_locks() -> Self::Question;
+
+    /// Returns the question for the unreviewed emergencies of the creator.
+    fn ask_reviews() -> Self::Question;
 
     /// Returns its creation.
     fn creation(&self) -> Creation<'_>;
@@ -191,13 +195,14 @@ pub trait NewObject {
         Ok(())
     }
 
-    /// Checks whether the creator has few enough unreviewed emergencies for another one.
+    /// Returns the terms of the declared emergency, if it declares one and they are valid.
     ///
     /// # Errors
     /// The denial, or the question that must be answered first.
-    fn reviews(&self) -> Result<(), CreationStopOf<Self>> {
-        Ok(())
-    }
+    fn emergency(&self) -> Result<Option<emergency::Terms>, CreationStopOf<Self>>;
+
+    /// Returns the unreviewed emergencies of the creator, by the UIDs of their objects; `None` until they were asked for.
+    fn unreviewed(&self) -> Option<&[String]>;
 
     /// Checks the specific requirements of its kind, after all rules.
     ///
@@ -264,7 +269,7 @@ at_creation! {
         false => object.capacity(),
     };
     conditions::Window => |object, warnings| object.window(object.judgement(), warnings);
-    conditions::Reviews => |object, _warnings| object.reviews();
+    conditions::Reviews => |object, _warnings| reviews(object);
 }
 
 /// The gate may be installed later; the operator knows whether it is.
@@ -312,4 +317,15 @@ fn not_locked<N: NewObject>(object: &N) -> Result<(), CreationStopOf<N>> {
         NotAdmitted::Locked(lock) => CreationStop::from(lock.denial()),
         NotAdmitted::Unreadable(failure) => CreationStop::Deny(CreationDenial::Undecided(failure)),
     })
+}
+
+/// Compares with the emergencies that the watch has shown: the operator checks again, and also counts those of this moment.
+fn reviews<N: NewObject>(object: &N) -> Result<(), CreationStopOf<N>> {
+    let Some(terms) = object.emergency()? else {
+        return Ok(());
+    };
+    let unreviewed = object.unreviewed();
+    let unreviewed = unreviewed.ok_or_else(|| CreationStop::Need(N::ask_reviews()))?;
+    let room = terms.has_room(object.creation().creator, unreviewed);
+    room.map_err(CreationStop::from)
 }

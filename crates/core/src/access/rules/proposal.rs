@@ -119,20 +119,6 @@ pub trait Proposal {
         Ok(None)
     }
 
-    /// Checks whether this user may have one more emergency, next to these unreviewed ones.
-    ///
-    /// # Errors
-    /// The denial.
-    fn has_room(
-        &self,
-        terms: &emergency::Terms,
-        requester: &Requester,
-        unreviewed: &[String],
-    ) -> Result<(), Denial> {
-        let _ = (terms, requester, unreviewed);
-        Ok(())
-    }
-
     /// Checks whether this user may have one more object of its kind.
     ///
     /// # Errors

@@ -9,7 +9,8 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use oz_api::{Phase, RoleKind};
+use oz_api::harness::{ClusterHarnessTemplate, HarnessTemplate};
+use oz_api::{AccessPolicy, Phase, RoleKind};
 use oz_compliance::entitlements::standing::{Key, Rbac};
 use oz_compliance::entitlements::{Entitlement, Entitlements, sources};
 use oz_config::OzConfiguration;
@@ -43,6 +44,7 @@ pub async fn entitlements(cluster: &Cluster, oz: &str) -> Result<Entitlements> {
             found.extend(sources::of_template(template)?);
         }
     });
+    reading.emergencies(&mut found).await?;
     for_each_kind!(bindings B => { reading.waiting::<B>(B::title(), &mut found).await? });
     let rbac = reading.rbac().await?;
     found.extend(rbac.into_pods());
@@ -76,26 +78,59 @@ impl Reading<'_> {
     where
         K: Clone + Debug + DeserializeOwned,
     {
+        let found = self.known(api, title, parameters).await?;
+        Ok(found.unwrap_or_else(|| {
+            self.gap(title, "the cluster does not know the kind");
+            Vec::new()
+        }))
+    }
+
+    /// Lists some objects in the same way; `None` if the cluster does not know the kind.
+    async fn known<K>(
+        &mut self,
+        api: &Api<K>,
+        title: &str,
+        parameters: ListParams,
+    ) -> Result<Option<Vec<K>>>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
         match self.cluster.pages(api, parameters, LOOKED_AT).await {
             Ok((found, cut_short)) => {
                 if cut_short {
                     self.gaps
                         .insert(format!("{title}: only the first {} were read", found.len()));
                 }
-                Ok(found)
+                Ok(Some(found))
             }
             // The gap does not contain the failure's text: that names the user, and the same gap must be the same for
             // all.
             Err(failure) if failure.is_forbidden() => {
                 self.gap(title, "the user who made this may not list them");
-                Ok(Vec::new())
+                Ok(Some(Vec::new()))
             }
-            Err(failure) if failure.is_unknown_kind() => {
-                self.gap(title, "the cluster does not know the kind");
-                Ok(Vec::new())
-            }
+            Err(failure) if failure.is_unknown_kind() => Ok(None),
             Err(failure) => Err(failure.during(&format!("failed to list {title}"))),
         }
+    }
+
+    /// Adds the emergencies of harness runs and of transient bindings. Without the kinds of harness runs, no run exists, and
+    /// nothing is missing.
+    async fn emergencies(&mut self, found: &mut Vec<Entitlement>) -> Result<()> {
+        let api = Api::<HarnessTemplate>::all(self.cluster.client.clone());
+        let (all, title) = (ListParams::default(), HarnessTemplate::title());
+        for template in self.known(&api, title, all).await?.iter().flatten() {
+            found.extend(sources::of_harness_template(template)?);
+        }
+        let api = Api::<ClusterHarnessTemplate>::all(self.cluster.client.clone());
+        let (all, title) = (ListParams::default(), ClusterHarnessTemplate::title());
+        for template in self.known(&api, title, all).await?.iter().flatten() {
+            found.extend(sources::of_cluster_harness_template(template)?);
+        }
+        for policy in &self.all::<AccessPolicy>(AccessPolicy::title()).await? {
+            found.extend(sources::of_policy(policy)?);
+        }
+        Ok(())
     }
 
     /// Adds the transient bindings of a kind with windows that have yet to open.

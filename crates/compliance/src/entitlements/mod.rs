@@ -42,7 +42,7 @@ pub enum EntitlementKind {
     Request,
     /// A rule of a template allows the subject to approve the requests of others.
     Approve,
-    /// A template grants the subject access without approvals if the subject declares an emergency.
+    /// A template or an access policy grants the subject access without approvals if the subject declares an emergency.
     Emergency,
     /// The subject may request a transient binding of a role, if it also holds the verb `bind` on the role.
     TransientBinding,

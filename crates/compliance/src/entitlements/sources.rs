@@ -1,8 +1,13 @@
-//! The entitlements that the objects and configuration of oz define: templates, approval rules, roles that may be bound
-//! for a limited time, transient bindings with windows that open later, groups for emergencies.
+//! The entitlements that the objects and configuration of oz define: templates, approval rules, emergencies, roles that
+//! may be bound for a limited time, transient bindings with windows that open later, break-glass groups.
 
 use jiff::Timestamp;
-use oz_api::{AccessConfig, ApprovalRule, Escalation, IdentityError};
+use oz_api::harness::{ClusterHarnessTemplate, HarnessTemplate, HarnessTemplateSpec};
+use oz_api::kind::Kind as _;
+use oz_api::{
+    AccessConfig, AccessPolicy, AccessPolicySpec, ApprovalRule, EmergencyConfig, Escalation,
+    IdentityError, Name, Namespace,
+};
 use oz_core::kinds::AccessTemplate;
 use oz_core::transient::{Closes, StoredBinding};
 
@@ -43,20 +48,8 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Result<Vec<Entitlement>, 
     found.extend(groups.map(|name| of(EntitlementKind::Request, group, name, &source, &limits)));
     let users = config.allowed_users.iter();
     found.extend(users.map(|name| of(EntitlementKind::Request, user, name, &source, &limits)));
-    if let Some(emergency) = &config.emergency {
-        let source = format!("{source}, emergency");
-        let limits = format!(
-            "without approvals, for at most {}; reviewed afterwards",
-            emergency.max_duration
-        );
-        let groups = emergency.groups.iter();
-        found.extend(
-            groups.map(|name| of(EntitlementKind::Emergency, group, name, &source, &limits)),
-        );
-        let users = emergency.users.iter();
-        found
-            .extend(users.map(|name| of(EntitlementKind::Emergency, user, name, &source, &limits)));
-    }
+    let emergency = config.emergency.iter();
+    found.extend(emergency.flat_map(|config| of_emergency(config, (namespace, &source), &permits)));
     for rule in config.approval.iter().flat_map(|approval| &approval.rules) {
         let ApprovalRule {
             name,
@@ -90,6 +83,87 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Result<Vec<Entitlement>, 
         found.extend(users.map(|name| of(EntitlementKind::Approve, user, name, &source, &limits)));
     }
     Ok(found)
+}
+
+/// Returns the entitlements to declare harness runs emergencies that a template of a namespace defines. A template that
+/// inherits has those of its base, which apply to all namespaces.
+///
+/// # Errors
+/// If the template has no namespace or name.
+pub fn of_harness_template(template: &HarnessTemplate) -> Result<Vec<Entitlement>, IdentityError> {
+    let namespace = Namespace::from_metadata(&template.metadata)?.as_str();
+    let name = Name::from_metadata(&template.metadata)?;
+    let source = format!("{} {namespace}/{name}", HarnessTemplate::title());
+    Ok(of_runs(&template.spec, (namespace, &source)))
+}
+
+/// Returns the entitlements to declare harness runs emergencies that a template of the cluster defines.
+///
+/// # Errors
+/// If the template has no name.
+pub fn of_cluster_harness_template(
+    template: &ClusterHarnessTemplate,
+) -> Result<Vec<Entitlement>, IdentityError> {
+    let name = Name::from_metadata(&template.metadata)?;
+    let source = format!("{} {name}", ClusterHarnessTemplate::title());
+    Ok(of_runs(&template.spec.0, (EVERYWHERE, &source)))
+}
+
+fn of_runs(template: &HarnessTemplateSpec, place: (&str, &str)) -> Vec<Entitlement> {
+    let own = template.emergency.as_ref();
+    let own = own.filter(|_| template.base_template_ref.is_none());
+    let permits = ["start harness runs".to_owned()];
+    let found = own.map(|config| of_emergency(config, place, &permits));
+    found.into_iter().flatten().collect()
+}
+
+/// Returns the entitlements to declare transient bindings emergencies that an access policy defines.
+///
+/// # Errors
+/// If the access policy has no name.
+pub fn of_policy(policy: &AccessPolicy) -> Result<Vec<Entitlement>, IdentityError> {
+    let name = Name::from_metadata(&policy.metadata)?;
+    let AccessPolicySpec { r#match, then, .. } = &policy.spec;
+    let Some(config) = then.emergency.as_ref().filter(|_| then.deny.is_none()) else {
+        return Ok(Vec::new());
+    };
+    let source = format!("{} {name}", AccessPolicy::title());
+    let permits = ["bind roles".to_owned()];
+    let found = of_emergency(config, (EVERYWHERE, &source), &permits).into_iter();
+    let limited = found.map(|one| Entitlement {
+        limits: format!(
+            "{}; with the verb bind on the role; where {} and no other AccessPolicy prevents it",
+            one.limits, r#match
+        ),
+        ..one
+    });
+    Ok(limited.collect())
+}
+
+/// Returns the entitlements of the users and groups whom these settings of a source let declare an emergency.
+fn of_emergency(
+    config: &EmergencyConfig,
+    (namespace, source): (&str, &str),
+    permits: &[String],
+) -> Vec<Entitlement> {
+    let groups = config.groups.iter().map(|name| (SubjectKind::Group, name));
+    let users = config.users.iter().map(|name| (SubjectKind::User, name));
+    let subjects = groups.chain(users);
+    subjects
+        .map(|(kind, name)| Entitlement {
+            way: EntitlementKind::Emergency,
+            namespace: namespace.to_owned(),
+            kind,
+            subject: name.clone(),
+            permits: permits.to_vec(),
+            objects: Vec::new(),
+            source: format!("{source}, emergency"),
+            limits: format!(
+                "without approvals, for at most {}; reviewed afterwards",
+                config.max_duration
+            ),
+        })
+        .collect()
 }
 
 /// Returns the conditions between a request and access.

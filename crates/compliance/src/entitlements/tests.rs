@@ -3,11 +3,16 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use oz_api::{BindingStatus, ExecAccessTemplate, Phase, TransientRoleBinding};
+use oz_api::harness::{ClusterHarnessTemplate, HarnessTemplate};
+use oz_api::{AccessPolicy, BindingStatus, ExecAccessTemplate, Phase, TransientRoleBinding};
 use oz_core::transient::Kind as _;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::sources::{bindable, break_glass, of_template, waiting};
+use super::sources::{
+    bindable, break_glass, of_cluster_harness_template, of_harness_template, of_policy,
+    of_template, waiting,
+};
 use super::standing::Rbac;
 use super::*;
 
@@ -331,6 +336,91 @@ fn a_template_names_who_may_ask_and_who_may_approve() {
         "{:?}",
         found[0].permits
     );
+}
+
+/// Returns an object with this name and spec.
+fn object<T: DeserializeOwned>(namespace: Option<&str>, name: &str, spec: &Value) -> T {
+    let metadata = json!({ "name": name, "namespace": namespace });
+    serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+}
+
+#[test]
+fn emergencies_of_templates_and_access_policies_name_who_may_declare_them() {
+    let emergency = json!({
+        "groups": ["oncall"], "users": ["carol"], "maxDuration": "30m",
+        "review": { "deadline": "24h", "groups": ["security"] },
+    });
+    let spec = json!({ "image": "parrot:1", "command": ["/parrot"], "emergency": emergency });
+    let inheriting = json!({ "baseTemplateRef": { "name": "corp" } });
+    let policy = |deny: Value| {
+        let then = json!({ "emergency": emergency, "deny": deny });
+        let policy: AccessPolicy = object(None, "prod", &json!({ "match": "true", "then": then }));
+        of_policy(&policy).unwrap()
+    };
+    let run: HarnessTemplate = object(Some("shop"), "parrot", &spec);
+    let inheriting: HarnessTemplate = object(Some("shop"), "own", &inheriting);
+    let cluster: ClusterHarnessTemplate = object(None, "corp", &spec);
+    let mut access = template();
+    let config = serde_json::from_value(emergency.clone()).unwrap();
+    access.spec.access_config.emergency = Some(config);
+    let mut of_access = of_template(&access).unwrap();
+    of_access.retain(|one| one.way == EntitlementKind::Emergency);
+
+    let limits = "without approvals, for at most 30m; reviewed afterwards";
+    let of_policies = format!(
+        "{limits}; with the verb bind on the role; where true and no other AccessPolicy prevents it"
+    );
+    let runs = "start harness runs";
+    for (found, namespace, permits, source, limits) in [
+        (
+            of_access,
+            "shop",
+            "create pods/exec",
+            "ExecAccessTemplate shop/shell, emergency",
+            limits,
+        ),
+        (
+            of_harness_template(&run).unwrap(),
+            "shop",
+            runs,
+            "HarnessTemplate shop/parrot, emergency",
+            limits,
+        ),
+        (
+            of_cluster_harness_template(&cluster).unwrap(),
+            "",
+            runs,
+            "ClusterHarnessTemplate corp, emergency",
+            limits,
+        ),
+        (
+            policy(Value::Null),
+            "",
+            "bind roles",
+            "AccessPolicy prod, emergency",
+            of_policies.as_str(),
+        ),
+    ] {
+        let subjects: Vec<_> = found
+            .iter()
+            .map(|one| (one.way, one.kind, one.subject.as_str()))
+            .collect();
+        let expected = [
+            (EntitlementKind::Emergency, SubjectKind::Group, "oncall"),
+            (EntitlementKind::Emergency, SubjectKind::User, "carol"),
+        ];
+        assert_eq!(subjects, expected, "{source}");
+        for one in &found {
+            assert_eq!((&one.source[..], &one.limits[..]), (source, limits));
+            assert_eq!(one.namespace, namespace, "{source}");
+            assert!(one.permits.contains(&permits.to_owned()), "{one:?}");
+        }
+    }
+    // These are the emergencies of its base.
+    assert_eq!(of_harness_template(&inheriting).unwrap(), []);
+    assert_eq!(policy(json!({ "message": "no" })), []);
+    let nowhere: HarnessTemplate = object(None, "parrot", &spec);
+    assert!(of_harness_template(&nowhere).is_err());
 }
 
 #[test]

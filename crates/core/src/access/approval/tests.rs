@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::testing::{NANOSECOND, timestamp};
 use super::decide::waited_for;
-use super::{Answer, ApprovalRequest, Verdict, decide, is_named, is_same_person};
+use super::{Answer, ApprovalRequest, Verdict, decide, is_named, is_same_person, may_approve};
 
 const TIMEOUT: i64 = 1800;
 
@@ -304,6 +304,30 @@ fn an_approval_counts_until_a_nanosecond_before_the_time_is_over() {
             granted,
             "{after}"
         );
+    }
+}
+
+/// What a list of open approvals shows, too: no answer is left out there as the requester's own.
+#[test]
+fn requester_may_not_approve_under_any_name() {
+    let config = rules("sre=%sre,bob");
+    for (requester, who, may) in [
+        ("bob/u1", "bob/u1", false),
+        ("alice/u1%sre", "bob/u1", false),
+        ("bob", "bob/u2%sre", false),
+        ("alice/u1", "bob/u2", true),
+        ("alice/u1%sre", "carol/u2%sre", true),
+        ("alice/u1", "carol/u2", false),
+    ] {
+        let (requester, who) = (person(requester), person(who));
+        let asked = ApprovalRequest {
+            requester: &requester,
+            config: &config,
+            digest: "now".to_owned(),
+            created: timestamp(0),
+            until: timestamp(TIMEOUT),
+        };
+        assert_eq!(may_approve(&asked, &who, timestamp(1)), may, "{who:?}");
     }
 }
 

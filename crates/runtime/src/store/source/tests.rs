@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
+use crate::store::Retried;
 
 /// Starts a server that sends one response per request in order, and records the requests.
 fn server(answers: Vec<(u16, String)>) -> (Client, Arc<Mutex<Vec<String>>>) {
@@ -166,6 +167,38 @@ async fn failed_or_invalid_list_is_reported_and_retried() {
     assert!(seen[3].contains("without a resource version"), "{seen:?}");
     assert!(seen[5].contains("ends early"), "{seen:?}");
     assert_eq!(seen.len(), 8, "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_that_fails_begins_again_after_pauses() {
+    let failure = |code: u16| (code, json!({ "code": code, "message": "no" }).to_string());
+    let listed = || page(&[map("a", 1)], &json!({ "resourceVersion": "10" }));
+    let (client, _) = server(vec![
+        failure(403),
+        failure(500),
+        listed(),
+        failure(410),
+        listed(),
+        failure(429),
+        (
+            200,
+            format!("{{\"type\":\"ADDED\",\"object\":{}}}\n", map("b", 11)),
+        ),
+    ]);
+    let mut retried = Retried::new(watch(&client));
+    let (mut seen, mut failures) = (Vec::new(), Vec::new());
+    while seen.last().is_none_or(|last| last != "+b") {
+        let began = tokio::time::Instant::now();
+        let before = failures.len();
+        let event = retried.next(|error| failures.push(error.to_string())).await;
+        seen.push(describe(&event));
+        assert_eq!(began.elapsed().is_zero(), before == failures.len());
+    }
+    assert_eq!(failures, ["no (403)", "no (500)", "no (410)", "no (429)"]);
+    let list = ["list", "a", "listed"];
+    let once = ["list", "list"].into_iter().chain(list);
+    let all: Vec<&str> = once.chain(list).chain(["+b"]).collect();
+    assert_eq!(seen, all);
 }
 
 /// An object that this process writes after the request may be missing from the list, and is not deleted.

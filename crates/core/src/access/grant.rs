@@ -329,9 +329,9 @@ impl Grant {
     /// Returns the value of the annotation.
     ///
     /// # Errors
-    /// Only if the grant does not serialise, which its types rule out.
+    /// The grant is longer than a sealed text may be.
     pub fn seal(&self, keys: &Keys) -> Result<String, SealError> {
-        seal::seal(keys, PURPOSE, self)
+        seal::seal_decision(keys, PURPOSE, self)
     }
 
     /// Returns the decision that an object carries for the request with `uid`; `None` if it carries no decision that oz

@@ -107,7 +107,7 @@ impl Grant {
     /// Creates the binding of the grant.
     ///
     /// # Errors
-    /// Only if the grant does not serialise, which its types rule out.
+    /// The grant is longer than a sealed text may be.
     pub fn binding(&self, keys: &Keys) -> Result<Child, SealError> {
         let mut metadata = ObjectMeta {
             name: Some(self.request.name.clone()),
@@ -128,7 +128,7 @@ impl Grant {
             &self.request.name,
             &self.request.uid,
         );
-        let sealed = seal::seal(keys, PURPOSE, self)?;
+        let sealed = seal::seal_decision(keys, PURPOSE, self)?;
         metadata
             .annotations
             .get_or_insert_default()

@@ -17,6 +17,9 @@ use crate::validate::{self, Violation};
 /// ended.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
+/// The maximum length of all subjects, in bytes of JSON: the sealed decision contains them.
+const MAX_SUBJECTS: usize = 48 * 1024;
+
 /// The validated spec of a transient binding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Terms {
@@ -315,6 +318,11 @@ fn subjects(found: &mut Vec<Violation>, field: &str, given: &[BindingSubject]) -
             name: subject.name.clone(),
             namespace: namespace.map(ToOwned::to_owned),
         });
+    }
+    if serde_json::to_vec(&subjects).map_or(usize::MAX, |text| text.len()) > MAX_SUBJECTS {
+        let message =
+            format!("must be at most {MAX_SUBJECTS} bytes together: name groups instead of users");
+        found.push(Violation::new(field, message));
     }
     subjects
 }

@@ -152,11 +152,7 @@ impl Decided {
     }
 
     pub(crate) fn seal(&self, keys: &Keys) -> Result<String, SealError> {
-        let sealed = seal::seal(keys, PURPOSE, self)?;
-        match sealed.len() <= seal::MAX_LENGTH {
-            true => Ok(sealed),
-            false => Err(SealError::TooLong),
-        }
+        seal::seal_decision(keys, PURPOSE, self)
     }
 
     /// Checks whether another decision, made now, is the same apart from the times that follow from its own.

@@ -27,8 +27,7 @@ const SIGNATURE: &str = "sig";
 /// The member with the message authentication code in seals of earlier releases, in which components shared one key.
 const RETIRED: &str = "mac";
 
-/// Longest sealed text that is read, in bytes. Well above what we write, far below what an
-/// annotation can hold.
+/// The maximum length of a sealed text, in bytes. An annotation can hold far more.
 pub const MAX_LENGTH: usize = 64 * 1024;
 
 /// The reason for which a text was not sealed, or a sealed text was not accepted.
@@ -93,6 +92,22 @@ pub fn seal<T: Serialize>(keys: &Keys, purpose: Purpose, value: &T) -> Result<St
     let signed = keys.sign(purpose, &message(purpose, &object)?)?;
     let (key, signature) = (signed.0, BASE64_URL_SAFE_NO_PAD.encode(signed.1.to_bytes()));
     Ok(signed_text(object, &format!("{key}:{signature}")))
+}
+
+/// Seals a decision: as [`seal`], but only if [`open`] accepts the text. A decision takes effect before it is read again.
+///
+/// # Errors
+/// As [`seal`], and [`SealError::TooLong`].
+pub fn seal_decision<T: Serialize>(
+    keys: &Keys,
+    purpose: Purpose,
+    decision: &T,
+) -> Result<String, SealError> {
+    let text = seal(keys, purpose, decision)?;
+    match text.len() <= MAX_LENGTH {
+        true => Ok(text),
+        false => Err(SealError::TooLong),
+    }
 }
 
 /// Opens a text that [`seal`] returned for the same purpose, with any key of its owner. A text that differs

@@ -302,6 +302,20 @@ fn nonsense_is_malformed() {
 }
 
 #[test]
+fn decision_that_could_not_be_opened_is_not_sealed() {
+    let of_length = |length: usize| Statement {
+        ant: "x".repeat(length),
+        ..statement()
+    };
+    let rest = sealed().len() - statement().ant.len();
+    let longest = of_length(MAX_LENGTH - rest);
+    let text = seal_decision(&keys(1), STAMP, &longest).unwrap();
+    assert_eq!(open(&keys(1), STAMP, &text), Ok(longest));
+    let longer = seal_decision(&keys(1), STAMP, &of_length(MAX_LENGTH - rest + 1));
+    assert_eq!(longer, Err(SealError::TooLong));
+}
+
+#[test]
 fn sealed_members_are_sorted_so_that_the_signed_bytes_are_canonical() {
     assert!(sealed().starts_with("{\"ant\":\"x\",\"sig\":"));
 }

@@ -126,6 +126,32 @@ fn the_published_form_is_read_field_by_field() {
     }
 }
 
+/// Returns 64 users with names of this length.
+fn users(length: usize) -> Value {
+    let users =
+        (0..64).map(|number| json!({"kind": "User", "name": format!("{number:0>length$}")}));
+    users.collect()
+}
+
+#[test]
+fn binding_with_subjects_that_no_decision_can_contain_is_invalid_and_never_bound() {
+    let mut world = namespaced(|object| object["spec"]["subjects"] = users(600));
+    assert_eq!(world.settle(timestamp(60)).phase, Phase::Active);
+    assert_eq!(world.bound().len(), 64);
+
+    let mut world = namespaced(|object| object["spec"]["subjects"] = users(1024));
+    assert_eq!(world.settle(timestamp(60)).phase, Phase::Failed);
+    assert_eq!(world.condition("Ready"), "False (Invalid)");
+    assert_eq!(world.actions(), ["RequestDenied"]);
+    let published = json!({
+        "metadata": {"name": "a"},
+        "validFrom": "2026-01-01T12:00:00Z", "validUntil": "2026-01-01T13:00:00Z",
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": users(1024),
+    });
+    assert_eq!(fields::<example_com::RoleBinding>(published), ["subjects"]);
+}
+
 #[test]
 fn invalid_binding_that_was_stored_fails_with_cause() {
     let mut world = namespaced(|object| object["spec"]["validUntil"] = json!("soon"));

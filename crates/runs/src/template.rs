@@ -101,13 +101,13 @@ pub enum Unresolved {
 /// Returns the template that a run names, of its namespace or of the cluster; without a kind, that of the namespace has
 /// priority.
 #[must_use]
-pub fn chosen<'a>(
+pub fn chosen<T>(
     reference: &TemplateRef,
-    own: Option<&'a HarnessTemplateSpec>,
-    cluster: Option<&'a HarnessTemplateSpec>,
-) -> Option<(TemplateKind, &'a HarnessTemplateSpec)> {
-    let own = own.map(|spec| (TemplateKind::HarnessTemplate, spec));
-    let cluster = cluster.map(|spec| (TemplateKind::ClusterHarnessTemplate, spec));
+    own: Option<T>,
+    cluster: Option<T>,
+) -> Option<(TemplateKind, T)> {
+    let own = own.map(|template| (TemplateKind::HarnessTemplate, template));
+    let cluster = cluster.map(|template| (TemplateKind::ClusterHarnessTemplate, template));
     match reference.kind {
         Some(TemplateKind::HarnessTemplate) => own,
         Some(TemplateKind::ClusterHarnessTemplate) => cluster,

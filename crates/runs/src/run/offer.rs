@@ -21,7 +21,7 @@ use crate::pod::{self, Parts};
 use crate::policy::{Matching, Mode};
 use crate::reach::Reach;
 use crate::stored::StoredObject;
-use crate::template::{self, Resolved};
+use crate::template::Resolved;
 use crate::voucher;
 
 impl Runs {
@@ -40,18 +40,13 @@ impl Runs {
         } = proposal;
         let stamp = proposal.stamp;
         let stamp = stamp.map_err(|error| State::Waiting(error.failure()))?;
-        let Template {
-            kind,
-            spec,
-            resolved,
-        } = proposal.template?;
+        let Template { chosen, resolved } = proposal.template?;
         let access = self.access(now, run, facts, &resolved, &policies)?;
         let held = workspace_of(run, &resolved, facts)?;
         access.may_be_intercepted(facts)?;
         let rendered = self.rendered(run, facts, resolved, held.as_ref(), &access)?;
         let template = &rendered.template;
         let specs: Vec<_> = policies.iter().map(|policy| &policy.spec).collect();
-        let base = facts.base.as_ref().map(|base| &base.spec.0);
         let reference = run.reference(KIND);
         let voucher = voucher::sign(&self.keys, &reference)
             .map_err(|error| waiting("SealFailed", error.to_string()))?;
@@ -59,8 +54,8 @@ impl Runs {
             run: reference,
             submitter: stamp.requester,
             spec_digest: spec_digest(run),
-            template: format!("{kind}/{}", run.spec.template_ref.name),
-            template_digest: template::digest(spec, base),
+            template: format!("{}/{}", chosen.kind, run.spec.template_ref.name),
+            template_digest: chosen.digest(),
             policies_digest: encode::digest(&specs),
             workspace: held,
             image: template.image.clone(),

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::Requester;
-use oz_api::harness::{HarnessRun, HarnessTemplateSpec, RunMode, TemplateKind};
+use oz_api::harness::{HarnessRun, RunMode};
 use oz_core::access::approval::{self, ApprovalRequest, Approvals};
 use oz_core::access::denial::Denial;
 use oz_core::access::emergency;
@@ -22,12 +22,12 @@ use oz_core::validate::Violation;
 
 use super::Runs;
 use super::facts::{Asked, Facts, Question, Stop};
-use super::resolving::{chosen, refused, resolved};
+use super::resolving::{Chosen, chosen, refused, resolved};
 use super::spec::{access, candidate, judged, spec_digest};
 use crate::objects::KIND;
 use crate::policy::Matching;
 use crate::stored::StoredObject;
-use crate::template::{self, Resolved};
+use crate::template::Resolved;
 use crate::{admission, pod, requires, terms};
 
 /// Time for which a run waits for its change ticket or for the audit records that its emergency requires, and for which its
@@ -47,8 +47,7 @@ pub(super) struct RunProposal<'a> {
 
 /// A template that exists, and what it gives to the run.
 pub(super) struct Template<'a> {
-    pub(super) kind: TemplateKind,
-    pub(super) spec: &'a HarnessTemplateSpec,
+    pub(super) chosen: Chosen<'a>,
     pub(super) resolved: Resolved,
 }
 
@@ -62,17 +61,13 @@ impl<'a> RunProposal<'a> {
         let stamp = stamp::open(&runs.keys, KIND, &run.metadata, &spec_digest(run));
         let judgement = stamp.as_ref().ok();
         let judgement = judgement.and_then(|stamp| stamp.judgement.as_ref());
-        let template = chosen(now, run, facts).and_then(|(kind, spec)| {
-            let mut resolved = resolved(now, run, facts, spec)?;
+        let template = chosen(now, run, facts).and_then(|chosen| {
+            let mut resolved = resolved(now, run, chosen)?;
             resolved.approval = policy::joined(resolved.approval.take(), judgement);
             if let Some(ceiling) = policy::ceiling(judgement) {
                 resolved.timeout = resolved.timeout.min(ceiling);
             }
-            Ok(Template {
-                kind,
-                spec,
-                resolved,
-            })
+            Ok(Template { chosen, resolved })
         });
         let approvals = match (&stamp, &template) {
             (Ok(stamp), Ok(template)) => {
@@ -144,8 +139,7 @@ fn approvals(
 ) -> Option<Approvals> {
     let config = template.resolved.approval.as_ref()?;
     let candidate = candidate(run);
-    let base = facts.base.as_ref().map(|base| &base.spec.0);
-    let digest = template::digest(template.spec, base);
+    let digest = template.chosen.digest();
     let asked = ApprovalRequest::from_candidate(&candidate, submitter, &digest, config)?;
     Some(Approvals::evaluate(
         (&candidate, &asked),

@@ -14,36 +14,55 @@ use crate::template::{self, Resolved, Unresolved};
 /// Time for which a run waits for a template that does not exist yet.
 const TEMPLATE_WAIT: SignedDuration = SignedDuration::from_secs(60);
 
+/// The template that a run names.
+#[derive(Clone, Copy)]
+pub(super) struct Chosen<'a> {
+    pub(super) kind: TemplateKind,
+    spec: &'a HarnessTemplateSpec,
+    /// The template from which it inherits, if it names one that exists.
+    base: Option<&'a HarnessTemplateSpec>,
+}
+
+impl Chosen<'_> {
+    /// Returns the digest of the template and its base.
+    pub(super) fn digest(&self) -> String {
+        template::digest(self.spec, self.base)
+    }
+}
+
 /// Returns the template of a run; a run waits for a template that does not exist.
 pub(super) fn chosen<'a>(
     now: Timestamp,
     run: &StoredObject<'_, HarnessRun>,
     facts: &'a Facts,
-) -> Result<(TemplateKind, &'a HarnessTemplateSpec), Stop> {
+) -> Result<Chosen<'a>, Stop> {
     let own = facts.template.as_ref().map(|template| &template.spec);
     let cluster = facts
         .cluster_template
         .as_ref()
         .map(|template| &template.spec.0);
-    template::chosen(&run.spec.template_ref, own, cluster).ok_or_else(|| {
+    let found = template::chosen(&run.spec.template_ref, own, cluster);
+    let (kind, spec) = found.ok_or_else(|| {
         let name = &run.spec.template_ref.name;
         let message = match run.spec.template_ref.kind {
             Some(kind) => format!("{kind} {name} does not exist"),
             None => format!("there is no HarnessTemplate and no ClusterHarnessTemplate {name}"),
         };
         not_there_yet(now, run, "TemplateNotFound", message)
-    })
+    })?;
+    // The base in the facts is that of the HarnessTemplate with the name, also if the run names the other kind.
+    let base = facts.base.as_ref().map(|base| &base.spec.0);
+    let base = base.filter(|_| spec.base_template_ref.is_some());
+    Ok(Chosen { kind, spec, base })
 }
 
 /// Returns the template of a run, merged with its base and with the overrides of the run.
 pub(super) fn resolved(
     now: Timestamp,
     run: &StoredObject<'_, HarnessRun>,
-    facts: &Facts,
-    spec: &HarnessTemplateSpec,
+    chosen: Chosen<'_>,
 ) -> Result<Resolved, Stop> {
-    let base = facts.base.as_ref().map(|base| &base.spec.0);
-    let template = template::resolve(spec, base).map_err(|error| match error {
+    let template = template::resolve(chosen.spec, chosen.base).map_err(|error| match error {
         Unresolved::NoBase(_) => not_there_yet(now, run, "TemplateNotFound", error.to_string()),
         error => refused("TemplateInvalid", error.to_string()),
     })?;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use oz_api::harness::{HarnessRunStatus, HarnessTemplate, RunPhase};
+use oz_api::harness::{
+    ClusterHarnessTemplate, ClusterHarnessTemplateSpec, HarnessRunStatus, HarnessTemplate,
+    RunPhase, TemplateKind,
+};
 use oz_api::{
     AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovedKind,
     Requester, TicketConfig, conditions, encode, labels,
@@ -20,7 +23,7 @@ use oz_trail::Action;
 use serde_json::{Value, json};
 
 use crate::runs::{Begun, Submitted, lock};
-use crate::{now, template};
+use crate::{inheriting, now, template};
 
 fn seconds(count: i64) -> Timestamp {
     now() + SignedDuration::from_secs(count)
@@ -322,6 +325,26 @@ fn approval_is_void_after_change_of_template() {
         "{message}"
     );
     assert_eq!(submitted.actions(70), [Action::ApprovalRequested]);
+}
+
+/// The webhook and `ozctl approvals` compute the digest from the template that the run names, without a base.
+#[test]
+fn digest_for_run_of_cluster_template_does_not_depend_on_template_of_namespace() {
+    let mut submitted = submitted();
+    let spec = submitted.facts.template.as_ref().unwrap().spec.clone();
+    let shared = ClusterHarnessTemplate::new("parrot", ClusterHarnessTemplateSpec(spec));
+    let shared = Arc::new(shared);
+    submitted.run.spec.template_ref.kind = Some(TemplateKind::ClusterHarnessTemplate);
+    submitted.stamp(None);
+    submitted.facts.cluster_template = Some(shared.clone());
+    submitted.facts.template = None;
+    let (_, alone) = submitted.decided(1, false);
+    assert!(alone.approval.is_some());
+    let own = HarnessTemplate::new("parrot", inheriting(json!({})));
+    submitted.facts.template = Some(Arc::new(own));
+    submitted.facts.base = Some(shared);
+    let (_, beside_another) = submitted.decided(1, false);
+    assert_eq!(beside_another.approval, alone.approval);
 }
 
 /// A run that was stamped with this judgement of the access policies.

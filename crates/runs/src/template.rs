@@ -1,6 +1,7 @@
 //! The merge of a template with its base and with the overrides of a run.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::duration::GoDuration;
 use oz_api::harness::{
     EgressNeed, HarnessRunSpec, HarnessTemplateSpec, InteractiveMode, InteractiveTerms,
@@ -113,6 +114,12 @@ pub fn chosen<T>(
         Some(TemplateKind::ClusterHarnessTemplate) => cluster,
         None => own.or(cluster),
     }
+}
+
+/// Checks whether runs may begin by a template or inherit from it: as long as it is not being deleted.
+#[must_use]
+pub fn is_available(metadata: &ObjectMeta) -> bool {
+    metadata.deletion_timestamp.is_none()
 }
 
 /// Merges a template; `base` is the cluster template that it names, if that exists.

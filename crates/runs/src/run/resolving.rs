@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use oz_api::Phase;
-use oz_api::harness::{HarnessRun, HarnessTemplateSpec, TemplateKind};
+use oz_api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplateSpec, TemplateKind};
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::{after, has_come};
 use oz_core::validate::Violation;
@@ -30,17 +30,16 @@ impl Chosen<'_> {
     }
 }
 
-/// Returns the template of a run; a run waits for a template that does not exist.
+/// Returns the template of a run; a run waits for a template that does not exist, or is being deleted.
 pub(super) fn chosen<'a>(
     now: Timestamp,
     run: &StoredObject<'_, HarnessRun>,
     facts: &'a Facts,
 ) -> Result<Chosen<'a>, Stop> {
-    let own = facts.template.as_ref().map(|template| &template.spec);
-    let cluster = facts
-        .cluster_template
-        .as_ref()
-        .map(|template| &template.spec.0);
+    let own = facts.template.as_deref();
+    let own = own.filter(|template| template::is_available(&template.metadata));
+    let own = own.map(|template| &template.spec);
+    let cluster = available(facts.cluster_template.as_deref());
     let found = template::chosen(&run.spec.template_ref, own, cluster);
     let (kind, spec) = found.ok_or_else(|| {
         let name = &run.spec.template_ref.name;
@@ -51,9 +50,15 @@ pub(super) fn chosen<'a>(
         not_there_yet(now, run, "TemplateNotFound", message)
     })?;
     // The base in the facts is that of the HarnessTemplate with the name, also if the run names the other kind.
-    let base = facts.base.as_ref().map(|base| &base.spec.0);
+    let base = available(facts.base.as_deref());
     let base = base.filter(|_| spec.base_template_ref.is_some());
     Ok(Chosen { kind, spec, base })
+}
+
+/// Returns the spec of a cluster template that exists.
+fn available(template: Option<&ClusterHarnessTemplate>) -> Option<&HarnessTemplateSpec> {
+    let template = template.filter(|template| template::is_available(&template.metadata));
+    template.map(|template| &template.spec.0)
 }
 
 /// Returns the template of a run, merged with its base and with the overrides of the run.

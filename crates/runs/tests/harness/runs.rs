@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use oz_api::harness::{HarnessRun, HarnessTemplate, RunPhase};
+use oz_api::harness::{
+    ClusterHarnessTemplate, ClusterHarnessTemplateSpec, HarnessRun, HarnessTemplate, RunPhase,
+};
 use oz_api::{Requester, labels};
 use oz_core::access::lock::Locks;
 use oz_core::access::policy::Judgement;
@@ -17,7 +19,7 @@ use oz_trail::Action;
 use serde_json::{Value, json};
 
 use crate::world::{broker, live, run, settings};
-use crate::{now, template};
+use crate::{inheriting, now, template};
 
 /// A run with a Job that was created at [`now`], and its other objects.
 pub(crate) struct Begun {
@@ -301,6 +303,37 @@ fn run_with_failing_pod_during_end_keeps_cause_of_end() {
         }]});
         begun.run.status = Some(serde_json::from_value(status).unwrap());
         assert_eq!(ended(&begun), (phase, reason.to_owned()));
+    }
+}
+
+#[test]
+fn run_does_not_begin_by_template_or_base_that_is_being_deleted() {
+    for deleted in ["none", "template", "base"] {
+        let mut own = HarnessTemplate::new("parrot", inheriting(json!({})));
+        let base = ClusterHarnessTemplateSpec(template(json!({"workspace": {"required": false}})));
+        let mut base = ClusterHarnessTemplate::new("base", base);
+        match deleted {
+            "template" => own.metadata.deletion_timestamp = Some(now().into()),
+            "base" => base.metadata.deletion_timestamp = Some(now().into()),
+            _ => {}
+        }
+        let mut submitted = Submitted::new(json!({}));
+        submitted.facts.template = Some(Arc::new(own));
+        submitted.facts.base = Some(Arc::new(base));
+        let Submitted {
+            controller,
+            run,
+            facts,
+        } = submitted;
+        let decision = controller.decide(now(), &run, &facts, &[]);
+        match decision.decided().unwrap().state {
+            State::Confinable(..) => assert_eq!(deleted, "none"),
+            State::Waiting(why) => {
+                assert_ne!(deleted, "none");
+                assert_eq!(why.reason, "TemplateNotFound", "{deleted}");
+            }
+            state => panic!("{deleted}: {state:?}"),
+        }
     }
 }
 

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::Rejection;
-use oz_api::harness::{
-    ClusterHarnessTemplate, HarnessTemplate, HarnessTemplateSpec, TemplateKind, TemplateRef,
-};
+use oz_api::harness::{ClusterHarnessTemplate, HarnessTemplate, HarnessTemplateSpec, TemplateRef};
 use oz_runs::template::{self, Resolved, Unresolved};
 use oz_runtime::Feeds;
 
@@ -38,25 +36,17 @@ impl RunTemplates {
         }
     }
 
-    /// Returns the template that a run in this namespace names; `None` if it does not exist.
+    /// Returns the template that a run in this namespace names; `None` if it does not exist, or is being deleted.
     pub(crate) async fn find(
         &self,
         namespace: &str,
         reference: &TemplateRef,
     ) -> Result<Option<FoundTemplate>, Rejection> {
         let own = self.own.find(Some(namespace), &reference.name).await?;
-        let cluster = self.cluster.find(None, &reference.name).await?;
-        let kind = template::chosen(
-            reference,
-            own.as_ref().map(|template| &template.spec),
-            cluster.as_ref().map(|template| &template.spec.0),
-        );
-        let template = match kind {
-            Some((TemplateKind::HarnessTemplate, _)) => own.map(Template::Own),
-            Some((TemplateKind::ClusterHarnessTemplate, _)) => cluster.map(Template::Cluster),
-            None => None,
-        };
-        let Some(template) = template else {
+        let own = own.filter(|template| template::is_available(&template.metadata));
+        let cluster = self.of_cluster(&reference.name).await?;
+        let (own, cluster) = (own.map(Template::Own), cluster.map(Template::Cluster));
+        let Some((_, template)) = template::chosen(reference, own, cluster) else {
             return Ok(None);
         };
         let mut found = FoundTemplate {
@@ -64,9 +54,18 @@ impl RunTemplates {
             base: None,
         };
         if let Some(base) = &found.spec().base_template_ref {
-            found.base = self.cluster.find(None, &base.name).await?;
+            found.base = self.of_cluster(&base.name).await?;
         }
         Ok(Some(found))
+    }
+
+    /// Returns the cluster template with this name, if runs may begin by it.
+    async fn of_cluster(
+        &self,
+        name: &str,
+    ) -> Result<Option<Arc<ClusterHarnessTemplate>>, Rejection> {
+        let found = self.cluster.find(None, name).await?;
+        Ok(found.filter(|template| template::is_available(&template.metadata)))
     }
 }
 

@@ -100,7 +100,7 @@ pub(super) const ROWS: &[(&str, [Cell; KINDS])] = &[
             NO_TEMPLATE,
             tested(
                 RUNS,
-                "a_template_that_never_comes_is_waited_for_until_the_minute_is_over",
+                "run_does_not_begin_by_template_or_base_that_is_being_deleted",
             ),
         ],
     ),

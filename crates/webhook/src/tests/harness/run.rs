@@ -59,6 +59,15 @@ async fn run_is_stamped_with_submitter_and_recorded() {
 }
 
 #[tokio::test]
+async fn template_that_is_being_deleted_is_missing() {
+    let webhook = Webhook::new(Server::with([going(echo("HarnessTemplate"))]));
+    let answer = webhook.create(&bob(run())).await;
+    assert!(answer.allowed, "{answer:?}");
+    let warning = "template echo does not exist; the run waits a minute for it";
+    assert_eq!(answer.warnings, [warning]);
+}
+
+#[tokio::test]
 async fn stamp_of_run_is_neither_forged_copied_nor_changed() {
     let webhook = Webhook::new(Server::with([echo("HarnessTemplate")]));
     // Without a stamp: another webhook removed it, or oz's was not called.

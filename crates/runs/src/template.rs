@@ -205,6 +205,17 @@ pub fn digest(template: &HarnessTemplateSpec, base: Option<&HarnessTemplateSpec>
     encode::digest(&(template, base))
 }
 
+/// Returns the digest of a template as access policies see it: of its content and that of its base, its labels and its
+/// annotations.
+#[must_use]
+pub fn seen(
+    metadata: &ObjectMeta,
+    template: &HarnessTemplateSpec,
+    base: Option<&HarnessTemplateSpec>,
+) -> String {
+    policy::seen_as(metadata, &digest(template, base))
+}
+
 fn merged_defaults(own: RunDefaults, base: RunDefaults) -> RunDefaults {
     RunDefaults {
         model: own.model.or(base.model),

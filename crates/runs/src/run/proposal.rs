@@ -91,6 +91,12 @@ impl<'a> RunProposal<'a> {
 }
 
 impl RunProposal<'_> {
+    /// Returns the template, which the rule about it requires first.
+    fn existing(&self) -> Result<&Template<'_>, Denial> {
+        let missing = |_| Denial::new("TemplateNotFound", "its template does not exist".to_owned());
+        self.template.as_ref().map_err(missing)
+    }
+
     /// Returns the approvals that the run waits for, if it requires some.
     pub(super) fn asked(&self) -> Option<Asked> {
         let approvals = self.approvals.as_ref()?;
@@ -195,8 +201,7 @@ impl Proposal for RunProposal<'_> {
     /// Checks whether the run has what its template requires of the requester, and whether the broker policies grant what
     /// the template requires.
     fn permits(&self, requester: &Requester) -> Result<(), Denial> {
-        let missing = |_| Denial::new("TemplateNotFound", "its template does not exist".to_owned());
-        let template = self.template.as_ref().map_err(missing)?;
+        let template = self.existing()?;
         terms::may(requester, &self.run.spec, &template.resolved)?;
         let (name, namespace) = (
             &self.run.spec.template_ref.name,
@@ -213,7 +218,8 @@ impl Proposal for RunProposal<'_> {
     }
 
     fn judged(&self, judgement: Option<&Judgement>) -> Result<(), Denial> {
-        judged(self.run, judgement)
+        judged(self.run, judgement)?;
+        self.existing()?.chosen.is_judged(judgement)
     }
 
     fn template_terms(&self, _: &mut Vec<Fact>) -> Result<(), Stop> {

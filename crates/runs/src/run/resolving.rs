@@ -1,8 +1,11 @@
 //! The template of a run that has not begun: it may be created soon after the run.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::Phase;
 use oz_api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplateSpec, TemplateKind};
+use oz_core::access::denial::Denial;
+use oz_core::access::policy::{self, Judgement};
 use oz_core::controller::Failure;
 use oz_core::lifecycle::window::{after, has_come};
 use oz_core::validate::Violation;
@@ -18,6 +21,7 @@ const TEMPLATE_WAIT: SignedDuration = SignedDuration::from_secs(60);
 #[derive(Clone, Copy)]
 pub(super) struct Chosen<'a> {
     pub(super) kind: TemplateKind,
+    metadata: &'a ObjectMeta,
     spec: &'a HarnessTemplateSpec,
     /// The template from which it inherits, if it names one that exists.
     base: Option<&'a HarnessTemplateSpec>,
@@ -27,6 +31,15 @@ impl Chosen<'_> {
     /// Returns the digest of the template and its base.
     pub(super) fn digest(&self) -> String {
         template::digest(self.spec, self.base)
+    }
+
+    /// Checks whether the access policies were evaluated for this template and its base.
+    ///
+    /// # Errors
+    /// The denial.
+    pub(super) fn is_judged(&self, judgement: Option<&Judgement>) -> Result<(), Denial> {
+        let seen = || template::seen(self.metadata, self.spec, self.base);
+        policy::same_template(judgement, self.metadata, seen)
     }
 }
 
@@ -38,10 +51,10 @@ pub(super) fn chosen<'a>(
 ) -> Result<Chosen<'a>, Stop> {
     let own = facts.template.as_deref();
     let own = own.filter(|template| template::is_available(&template.metadata));
-    let own = own.map(|template| &template.spec);
+    let own = own.map(|template| (&template.metadata, &template.spec));
     let cluster = available(facts.cluster_template.as_deref());
     let found = template::chosen(&run.spec.template_ref, own, cluster);
-    let (kind, spec) = found.ok_or_else(|| {
+    let (kind, (metadata, spec)) = found.ok_or_else(|| {
         let name = &run.spec.template_ref.name;
         let message = match run.spec.template_ref.kind {
             Some(kind) => format!("{kind} {name} does not exist"),
@@ -50,15 +63,22 @@ pub(super) fn chosen<'a>(
         not_there_yet(now, run, "TemplateNotFound", message)
     })?;
     // The base in the facts is that of the HarnessTemplate with the name, also if the run names the other kind.
-    let base = available(facts.base.as_deref());
+    let base = available(facts.base.as_deref()).map(|(_, base)| base);
     let base = base.filter(|_| spec.base_template_ref.is_some());
-    Ok(Chosen { kind, spec, base })
+    Ok(Chosen {
+        kind,
+        metadata,
+        spec,
+        base,
+    })
 }
 
-/// Returns the spec of a cluster template that exists.
-fn available(template: Option<&ClusterHarnessTemplate>) -> Option<&HarnessTemplateSpec> {
+/// Returns the metadata and the spec of a cluster template that exists.
+fn available(
+    template: Option<&ClusterHarnessTemplate>,
+) -> Option<(&ObjectMeta, &HarnessTemplateSpec)> {
     let template = template.filter(|template| template::is_available(&template.metadata));
-    template.map(|template| &template.spec.0)
+    template.map(|template| (&template.metadata, &template.spec.0))
 }
 
 /// Returns the template of a run, merged with its base and with the overrides of the run.

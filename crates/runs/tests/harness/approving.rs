@@ -355,6 +355,51 @@ fn judged(judgement: Judgement) -> Submitted {
 }
 
 #[test]
+fn run_is_denied_by_template_for_which_access_policies_were_not_evaluated() {
+    type Change = fn(&mut HarnessTemplate, &mut ClusterHarnessTemplate);
+    let changes: [(&str, Change); 6] = [
+        ("nothing", |_, _| {}),
+        ("a label", |own, _| {
+            own.metadata.labels = Some(BTreeMap::from([("tier".into(), "prod".into())]));
+        }),
+        ("an annotation", |own, _| {
+            own.metadata.annotations = Some(BTreeMap::from([("a".into(), "b".into())]));
+        }),
+        ("another of its name", |own, _| {
+            own.metadata.uid = Some("other".into())
+        }),
+        ("the spec", |own, _| own.spec.harness = Some("other".into())),
+        ("the base", |_, base| {
+            base.spec.0.image = Some("parrot:2".into())
+        }),
+    ];
+    for (what, change) in changes {
+        let mut own = HarnessTemplate::new("parrot", inheriting(json!({})));
+        let base = template(json!({"workspace": {"required": false}}));
+        let seen = oz_runs::template::seen(&own.metadata, &own.spec, Some(&base));
+        let mut base = ClusterHarnessTemplate::new("base", ClusterHarnessTemplateSpec(base));
+        change(&mut own, &mut base);
+        let judgement = |asked| Judgement {
+            asked,
+            template: Some(seen.clone()),
+            ..Judgement::default()
+        };
+        let mut submitted = judged(judgement(1));
+        submitted.facts.template = Some(Arc::new(own));
+        submitted.facts.base = Some(Arc::new(base));
+        match submitted.decided(1, false).0.state {
+            State::Confinable(..) => assert_eq!(what, "nothing"),
+            State::Ended(end, ..) => assert_eq!(end.reason, "PolicyOutdated", "{what}"),
+            state => panic!("{what}: {state:?}"),
+        }
+        // Without access policies a change of the template is permitted, as before.
+        submitted.stamp(Some(judgement(0)));
+        let state = submitted.decided(1, false).0.state;
+        assert!(matches!(state, State::Confinable(..)), "{what}: {state:?}");
+    }
+}
+
+#[test]
 fn access_policies_deny_shorten_and_require_approval() {
     let refused = Refused {
         policy: "nights".into(),

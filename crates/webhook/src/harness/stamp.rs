@@ -100,7 +100,7 @@ impl Mutate for RunStamper {
     ) -> Result<Notes, Rejection> {
         let requester = identified(review)?;
         let namespace = namespace(review)?;
-        let template = self.templates.find(namespace, &run.spec.template_ref);
+        let template = self.templates.find_new(namespace, &run.spec.template_ref);
         let template = template.await?;
         let extra = self.judges.extra(&review.user)?;
         let asking = RunAsking {

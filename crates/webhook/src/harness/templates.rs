@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_admission::Rejection;
-use oz_api::harness::{ClusterHarnessTemplate, HarnessTemplate, HarnessTemplateSpec, TemplateRef};
+use oz_api::harness::{
+    ClusterHarnessTemplate, HarnessTemplate, HarnessTemplateSpec, TemplateKind, TemplateRef,
+};
 use oz_runs::template::{self, Resolved, Unresolved};
 use oz_runtime::Feeds;
 
@@ -59,6 +61,25 @@ impl RunTemplates {
         Ok(Some(found))
     }
 
+    /// Returns the template that a new run in this namespace names. If it was created just before, as by the same command,
+    /// the call waits for it.
+    pub(crate) async fn find_new(
+        &self,
+        namespace: &str,
+        reference: &TemplateRef,
+    ) -> Result<Option<FoundTemplate>, Rejection> {
+        if let Some(found) = self.find(namespace, reference).await? {
+            return Ok(Some(found));
+        }
+        let name = &reference.name;
+        if reference.kind == Some(TemplateKind::ClusterHarnessTemplate) {
+            self.cluster.find_new(None, name).await?;
+        } else {
+            self.own.find_new(Some(namespace), name).await?;
+        }
+        self.find(namespace, reference).await
+    }
+
     /// Returns the cluster template with this name, if runs may begin by it.
     async fn of_cluster(
         &self,
@@ -91,6 +112,12 @@ impl FoundTemplate {
 
     pub(crate) fn resolved(&self) -> Result<Resolved, Unresolved> {
         template::resolve(self.spec(), self.base())
+    }
+
+    /// Returns the digest of the template as access policies see it.
+    pub(crate) fn seen(&self) -> String {
+        let (_, metadata) = self.object();
+        template::seen(metadata, self.spec(), self.base())
     }
 
     /// Returns the digest of the template and its base.

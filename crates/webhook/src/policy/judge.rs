@@ -18,7 +18,6 @@ use oz_core::access::policy::{self, Judgement, Situation};
 use oz_core::kinds::AccessRequest;
 use oz_core::transient::Binding;
 use oz_runs::objects::KIND;
-use oz_runs::run::spec_digest;
 use oz_runs::template::DEFAULT_TIMEOUT;
 use oz_runs::terms;
 use oz_runtime::Feeds;
@@ -184,7 +183,7 @@ impl Judges {
             extra,
             namespace: Some(namespace),
             when: None,
-            template: Some(spec_digest(run)),
+            template: template.map(FoundTemplate::seen),
         };
         let request = RunRequest {
             kind: KIND,

@@ -23,11 +23,22 @@ pub fn holds<T: AccessTemplate>(
     template: &T,
 ) -> Result<(), Denial> {
     permits_ask(judgement, ask)?;
-    let Some(judgement) = judgement else {
-        return Ok(());
-    };
-    if judgement.asked > 0 && judgement.template.as_ref() != Some(&seen(template)) {
-        let name = Name::from_metadata(template.meta())?;
+    same_template(judgement, template.meta(), || seen(template))
+}
+
+/// Checks whether the template with this metadata is the one for which access policies were evaluated; `seen` returns its
+/// digest as they see it.
+///
+/// # Errors
+/// The denial, and the next step.
+pub fn same_template(
+    judgement: Option<&Judgement>,
+    metadata: &ObjectMeta,
+    seen: impl FnOnce() -> String,
+) -> Result<(), Denial> {
+    let judgement = judgement.filter(|judgement| judgement.asked > 0);
+    if judgement.is_some_and(|judgement| judgement.template != Some(seen())) {
+        let name = Name::from_metadata(metadata)?;
         let why = format!(
             "template {name} is not the one for which the AccessPolicies of the cluster were \
              evaluated when the request was created: its spec, labels or annotations were changed; \

@@ -14,6 +14,7 @@ pub mod status;
 mod tests;
 mod without_template;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::{ApprovalConfig, EmergencyConfig, Escalation, OnCallCheck, TicketConfig, encode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -24,7 +25,7 @@ pub use combine::{Opinion, combine, too_many};
 pub(super) use effect::find_absent;
 pub use effect::{
     Stricter, approval, approval_on_call, asks, both, ceiling, holds, joined, longest, not_refused,
-    note, on_call_checks, permits_ask, requires_approval, rules, stricter,
+    note, on_call_checks, permits_ask, requires_approval, rules, same_template, stricter,
 };
 pub use emergency::{emergency_longest, emergency_terms};
 pub use situation::Situation;
@@ -215,10 +216,15 @@ fn stricter_limit(sealed: Option<&Judgement>, new: Option<&Judgement>) -> Option
 /// Returns the digest of a template as access policies see it: of its content, labels and annotations.
 #[must_use]
 pub fn seen<T: AccessTemplate>(template: &T) -> String {
-    let metadata = template.meta();
+    seen_as(template.meta(), &template.spec_digest())
+}
+
+/// Returns the same of a template with this metadata, of which the content has the digest `spec`.
+#[must_use]
+pub fn seen_as(metadata: &ObjectMeta, spec: &str) -> String {
     encode::digest(&json!({
         "uid": metadata.uid,
-        "spec": template.spec_digest(),
+        "spec": spec,
         "labels": metadata.labels,
         "annotations": metadata.annotations,
     }))

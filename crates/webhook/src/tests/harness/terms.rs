@@ -1,11 +1,15 @@
 //! The change ticket and the emergency of a run: what its template and the access policies require.
 
+use oz_api::harness::HarnessRun;
+use oz_core::access::stamp;
+use oz_runs::objects::KIND;
+use oz_runs::run::spec_digest;
 use oz_trail::Decision;
 use serde_json::{Value, json};
 
 use super::super::review::{open, value};
 use super::super::server::Server;
-use super::super::{Attempt, Webhook};
+use super::super::{Attempt, Webhook, keys, registered};
 use super::{echo, object};
 
 /// Returns a template with these fields, from which runs inherit nothing.
@@ -72,6 +76,50 @@ async fn ticket_of_run_is_required_as_its_template_and_access_policies_say() {
         let ticket = run["ticket"].as_str();
         assert_eq!(record.details.get("ticket").map(String::as_str), ticket);
     }
+}
+
+/// Returns an access policy that denies what matches this expression.
+fn denying(expression: &str) -> Value {
+    json!({
+        "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "AccessPolicy",
+        "metadata": {"name": "freeze", "uid": "freeze"},
+        "spec": {"match": expression, "then": {"deny": {"message": "the freeze lasts until Monday"}}},
+    })
+}
+
+#[tokio::test]
+async fn access_policies_deny_run_whose_template_they_cannot_see() {
+    let names_it = "template.name == 'echo'";
+    for (expression, known, refusal) in [
+        ("false", Some(template(&json!({}))), None),
+        (names_it, Some(template(&json!({}))), Some("PolicyDenied")),
+        ("false", None, Some("PolicyFailed")),
+        (names_it, None, Some("PolicyFailed")),
+    ] {
+        let known = known.into_iter().chain([denying(expression)]);
+        let webhook = Webhook::new(Server::with(known.collect::<Vec<_>>()));
+        let answer = webhook.create(&submits(&json!({}))).await;
+        assert_eq!(answer.refusal(), refusal, "{expression}: {answer:?}");
+    }
+}
+
+/// Returns the digest of the template in the judgement of a new run.
+async fn judged_template(template: Value, prompt: &str) -> Option<String> {
+    let webhook = Webhook::new(Server::with([template, denying("false")]));
+    let object = webhook.stamped(&submits(&json!({"prompt": prompt}))).await;
+    let run: HarnessRun = serde_json::from_value(registered(object)).unwrap();
+    let stamp = stamp::open(&keys(), KIND, &run.metadata, &spec_digest(&run));
+    stamp.unwrap().judgement.unwrap().template
+}
+
+#[tokio::test]
+async fn judgement_of_run_is_about_its_template() {
+    let mut labelled = template(&json!({}));
+    labelled["metadata"]["labels"] = json!({"tier": "prod"});
+    let plain = judged_template(template(&json!({})), "hello").await;
+    assert!(plain.is_some());
+    assert_eq!(judged_template(template(&json!({})), "bye").await, plain);
+    assert_ne!(judged_template(labelled, "hello").await, plain);
 }
 
 #[tokio::test]

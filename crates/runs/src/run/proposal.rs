@@ -260,8 +260,13 @@ impl Proposal for RunProposal<'_> {
         Some((ticket, &self.facts.tickets))
     }
 
-    /// Checks whether the limits of the broker policies allow one more run.
+    /// Checks whether the limits of the broker policies allow one more run. A run waits for its approvals first: their
+    /// timeout begins with its creation.
     fn capacity(&self, _: &Requester) -> Result<(), Stop> {
+        let approvals = self.approvals.as_ref();
+        if approvals.is_some_and(|approvals| !approvals.are_given()) {
+            return Ok(());
+        }
         let Some(most) = self.policies.concurrent_runs() else {
             return Ok(());
         };

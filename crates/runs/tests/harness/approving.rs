@@ -23,7 +23,7 @@ use oz_trail::Action;
 use serde_json::{Value, json};
 
 use crate::runs::{Begun, Submitted, lock};
-use crate::{inheriting, now, template};
+use crate::{inheriting, now, policy, template};
 
 fn seconds(count: i64) -> Timestamp {
     now() + SignedDuration::from_secs(count)
@@ -149,6 +149,33 @@ fn run_waits_for_approval_and_asks_approvers_once() {
     assert_eq!(record.details["reason"], "nightly report");
     assert_eq!(record.details["approvers"], "security: bob, carol may");
     assert_eq!(submitted.actions(2), []);
+}
+
+#[test]
+fn approvers_are_asked_while_other_runs_are_before_run() {
+    let mut submitted = submitted();
+    let limits = policy(
+        "limits",
+        json!({"grants": {}, "limits": {"concurrentRuns": 1}}),
+    );
+    submitted.facts.policies = vec![Arc::new(limits)];
+    submitted.facts.older = 1;
+    let decision = submitted.waits();
+    assert!(
+        matches!(decision.state, State::Asking(..)),
+        "{:?}",
+        decision.state
+    );
+    assert_eq!(decision.plan.wake, Some(seconds(600)));
+    submitted.answer("bob", true, 60);
+    // The approval holds for as long as the run waits for the others.
+    for at in [70, 700] {
+        let (decision, _) = submitted.decided(at, false);
+        let State::Waiting(why) = decision.state else {
+            panic!("{:?}", decision.state)
+        };
+        assert_eq!(why.reason, "TooManyRuns");
+    }
 }
 
 #[test]

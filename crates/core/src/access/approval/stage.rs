@@ -170,6 +170,12 @@ impl Approvals {
         self
     }
 
+    /// Checks whether all required approvals are given, or replaced by on-call checks.
+    #[must_use]
+    pub const fn are_given(&self) -> bool {
+        matches!(self.verdict, Verdict::Granted { .. })
+    }
+
     /// Returns the instant at which a request with these approvals stops waiting, if one without them would
     /// after `wait`. An approval is valid for as long as a request without approvals waits.
     #[must_use]

@@ -43,7 +43,7 @@ pub(super) const ROWS: &[(&str, [Cell; KINDS])] = &[
                 "invalid_binding_that_was_stored_fails_with_cause",
             ),
             CLUSTER_ORDER,
-            tested(PUBLISHED, "the_published_samples_are_over_or_never_begin"),
+            PUBLISHED_ORDER,
             RUN_ORDER,
         ],
     ),

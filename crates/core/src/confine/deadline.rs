@@ -1,4 +1,5 @@
-//! Deadlines of pods in whole seconds, at least 1. The kubelet terminates a pod at its deadline even while oz is down.
+//! Deadlines of pods in whole seconds, from 1 to the maximum of the API server. The kubelet terminates a pod at its
+//! deadline even while oz is down.
 //! See <https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-lifetime>.
 
 use jiff::Timestamp;
@@ -8,6 +9,8 @@ use serde_json::{Map, Value, json};
 /// The number of seconds before the agreed instant at which the kubelet begins to end a pod automatically: it
 /// gives two seconds of grace at least, and was seen to be late.
 const BEFORE_THE_END: i64 = 3;
+/// The maximum deadline that the API server accepts, in seconds: about 68 years.
+const MAX: i64 = 2_147_483_647;
 /// The number of nanoseconds of a second.
 const SECOND: i64 = 1_000_000_000;
 
@@ -16,14 +19,14 @@ const SECOND: i64 = 1_000_000_000;
 #[must_use]
 pub fn ending_by(from: Timestamp, until: Timestamp) -> i64 {
     let remaining = until.duration_since(from).as_secs();
-    (remaining - BEFORE_THE_END).max(1)
+    (remaining - BEFORE_THE_END).clamp(1, MAX)
 }
 
 /// Returns the deadline of a pod that may run for a duration. It is rounded up: a run may use all of its timeout.
 #[must_use]
 pub fn lasting(duration: GoDuration) -> i64 {
     let nanos = duration.as_nanos();
-    (nanos / SECOND + i64::from(nanos % SECOND > 0)).max(1)
+    (nanos / SECOND + i64::from(nanos % SECOND > 0)).clamp(1, MAX)
 }
 
 /// Sets the deadline of a pod spec. An earlier deadline, which a template or a workload may have, stays.
@@ -71,6 +74,17 @@ mod tests {
             let expected = own.map_or(seconds, |own| own.min(seconds));
             prop_assert_eq!(&spec["activeDeadlineSeconds"], &json!(expected));
         }
+    }
+
+    /// The API server rejects a pod with a longer deadline, so that a run would be created again and again.
+    #[test]
+    fn deadline_is_at_most_what_the_api_server_accepts() {
+        for duration in ["596523h14m7s", "596523h14m8s", "2000000h"] {
+            let lasting = lasting(duration.parse().unwrap());
+            assert_eq!(lasting, i64::from(i32::MAX), "{duration}");
+        }
+        let ending = ending_by(Timestamp::UNIX_EPOCH, Timestamp::MAX);
+        assert_eq!(ending, i64::from(i32::MAX));
     }
 
     #[test]

@@ -13,7 +13,6 @@ use kube::Api;
 use kube::api::PostParams;
 use oz_api::{BindingStatus, Phase, Requester, RoleKind, RoleReference};
 use oz_core::access::extra::Extra;
-use oz_core::access::lock::Access;
 use oz_core::access::policy::Judgement;
 use oz_core::access::stamp;
 use oz_core::controller::{Controller, Failure as CoreFailure, Plan};
@@ -119,8 +118,7 @@ pub async fn explain<K: Kind>(
             rules.push(right(&requester, &terms.role, may.as_ref()));
             rules.push(list(configured, permits));
             let locks = locks::seen(cluster).await;
-            let access = Access::bound(&requester, &terms.subjects, binding.namespace());
-            let access = access.in_emergency(terms.emergency);
+            let access = terms.access(&requester, binding.namespace());
             let lock = locks.against(&access, now);
             rules.extend(lock.map(|lock| Rule::new("locks", Some(false), lock.to_string())));
             let judged = policies::sealed_of(&binding);

@@ -148,9 +148,10 @@ impl<K: Kind> NewObject for NewBinding<'_, K> {
     }
 
     fn access(&self) -> Result<Access<'_>, Stop> {
-        let (creation, terms) = (&self.creation, self.terms()?);
-        let access = Access::bound(creation.creator, &terms.subjects, creation.namespace);
-        Ok(access.in_emergency(terms.emergency))
+        let Creation {
+            creator, namespace, ..
+        } = self.creation;
+        Ok(self.terms()?.access(creator, namespace))
     }
 
     /// Checks whether the limits permit the role and the window, and whether the creator may bind the role. A user who may

@@ -12,7 +12,7 @@ use oz_trail::{Action, Decision, Record, RequestRef};
 use super::grant::details;
 use super::policy::Policy;
 use super::terms::Terms;
-use crate::access::lock::{self, Access};
+use crate::access::lock;
 use crate::access::stamp::{self, StampError};
 use crate::controller::{Sought, Step};
 use crate::kinds;
@@ -119,9 +119,7 @@ impl Binding<'_> {
         let (Ok(requester), Ok(terms)) = (self.requester(keys), &self.terms) else {
             return true;
         };
-        let access = Access::bound(&requester, &terms.subjects, self.namespace());
-        let access = access.in_emergency(terms.emergency);
-        lock::is_about(lock, &access)
+        lock::is_about(lock, &terms.access(&requester, self.namespace()))
     }
 
     /// Checks whether the status reports the end of the object.

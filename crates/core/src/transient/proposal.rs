@@ -178,10 +178,11 @@ impl Proposal for BindingProposal<'_> {
     }
 
     fn access<'a>(&'a self, requester: &'a Requester) -> Access<'a> {
-        let subjects = self.binding.terms.as_ref();
-        let subjects = subjects.map_or(&[][..], |terms| &terms.subjects);
-        let access = Access::bound(requester, subjects, self.binding.namespace());
-        access.in_emergency(self.binding.ask().emergency)
+        let namespace = self.binding.namespace();
+        match &self.binding.terms {
+            Ok(terms) => terms.access(requester, namespace),
+            Err(_) => Access::bound(requester, &[], namespace),
+        }
     }
 
     fn spec(&self, _: &mut Vec<Fact>) -> Result<(), Stop> {

@@ -87,10 +87,7 @@ pub(super) const ROWS: &[(&str, [Cell; KINDS])] = &[
     (
         "Template",
         [
-            tested(
-                EXEC_REFUSING,
-                "request_waits_for_condition_that_may_recover",
-            ),
+            EXEC_ORDER,
             tested(
                 "crates/core/src/access/pod/tests/granting.rs",
                 "a_template_that_is_being_deleted_grants_nothing_more",

@@ -152,6 +152,8 @@ impl StoredBinding<'_> {
     #[must_use]
     pub fn candidate<'b>(&'b self, own_namespace: &'b str) -> Candidate<'b> {
         let phase = self.status.map_or(Phase::Pending, |status| status.phase);
+        let terms = self.terms.as_ref().ok();
+        let subjects = terms.map(|terms| terms.subjects.as_slice());
         Candidate {
             kind: self.kind,
             identity: self.identity(),
@@ -160,6 +162,7 @@ impl StoredBinding<'_> {
             template: None,
             spec_digest: self.spec_digest.clone(),
             phase,
+            subjects: subjects.unwrap_or_default(),
             emergency: self.ask().emergency,
         }
     }

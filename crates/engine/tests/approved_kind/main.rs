@@ -93,6 +93,7 @@ impl Pause {
             template: None,
             spec_digest: self.spec_digest(),
             phase: self.status().phase,
+            subjects: &[],
             emergency: false,
         })
     }

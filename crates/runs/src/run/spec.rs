@@ -72,6 +72,7 @@ pub fn candidate<'a>(run: &StoredObject<'a, HarnessRun>) -> Candidate<'a> {
             RunPhase::Running | RunPhase::Idle => Phase::Active,
             RunPhase::Succeeded | RunPhase::Failed | RunPhase::Cancelled => Phase::Expired,
         },
+        subjects: &[],
         emergency: object.spec.is_emergency(),
     }
 }

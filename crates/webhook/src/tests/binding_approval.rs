@@ -249,6 +249,31 @@ async fn approvers_of_binding_follow_sealed_judgement() {
 }
 
 #[tokio::test]
+async fn bound_user_may_not_approve_binding() {
+    let agree = policy("agree", "true", security());
+    for (subject, refusal) in [
+        (
+            json!({ "kind": "User", "name": "carol" }),
+            Some("SelfApproval"),
+        ),
+        (json!({ "kind": "User", "name": "dave" }), None),
+        (json!({ "kind": "Group", "name": "carol" }), None),
+    ] {
+        let object = binding("TransientRoleBinding");
+        let object = with(object, "/spec/subjects", json!([subject]));
+        let stamped = webhook(vec![agree.clone()]).stamped(&bob(object)).await;
+        let asked = registered(stamped);
+        let good = answer_to::<TransientRoleBinding>(&asked, "shop");
+        let webhook = webhook(vec![asked, agree.clone()]);
+        for approval in [true, false] {
+            let answer = with(good.clone(), "/spec/approval", approval);
+            let given = webhook.create(&Attempt::create("carol", &[], answer)).await;
+            assert_eq!(given.refusal(), refusal, "{subject}: {given:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn approval_of_binding_without_rules_is_refused() {
     let agree = policy("agree", "true", security());
     let asked = waiting("TransientRoleBinding", vec![agree]).await;

@@ -51,6 +51,14 @@ pub fn may(
         return Err(Denial::new("SelfApproval", why));
     }
     let asked = asked(found, &requester)?;
+    if asked.bound.iter().any(|own| is_same_person(own, approver)) {
+        let why = format!(
+            "{} binds {}, and no user may approve or deny their own access; ask another approver",
+            format_request(request),
+            approver.user
+        );
+        return Err(Denial::new("SelfApproval", why));
+    }
     let rules = rules(&asked, approver, request, now)?;
     if has_come(now, asked.until) {
         let why = format!(

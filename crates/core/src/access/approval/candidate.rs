@@ -1,5 +1,6 @@
 //! The object of approvals, a request for access or a transient binding, as far as approvals depend on it.
 
+use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::{Identity, Phase, Requester};
 use oz_trail::RequestRef;
@@ -25,6 +26,8 @@ pub struct Candidate<'a> {
     pub spec_digest: String,
     /// Phase.
     pub phase: Phase,
+    /// The subjects of a transient binding.
+    pub subjects: &'a [rbac::Subject],
     /// Whether it requires no approvals because it is an emergency.
     pub emergency: bool,
 }
@@ -41,6 +44,7 @@ impl<'a> StoredRequest<'a> {
             template: Some(self.template),
             spec_digest: self.spec.digest(),
             phase: self.phase(),
+            subjects: &[],
             emergency: self.ask.emergency,
         }
     }

@@ -107,16 +107,16 @@ pub fn decide(asked: &ApprovalRequest<'_>, answers: &[Answer], now: Timestamp) -
     Verdict::Waiting { missing, void }
 }
 
-/// Returns the requester's own decisions, by their indices. A user with the requester's name or UID in one
-/// decision is the requester in all of them.
+/// Returns the decisions of the requester and of the users who get the access, by their indices. A user with the name
+/// or UID of one of these in one decision is that user in all of them.
 fn own(asked: &ApprovalRequest<'_>, answers: &[Answer]) -> BTreeSet<usize> {
-    let names = std::iter::once(asked.requester);
-    let names: Vec<&Requester> = names
-        .chain(answers.iter().map(|answer| &answer.by))
-        .collect();
+    let mut names: Vec<&Requester> = asked.excluded().collect();
+    let excluded = names.len();
+    names.extend(answers.iter().map(|answer| &answer.by));
     let persons = matching::persons(&names).into_iter();
-    let requester = persons.filter(|person| person.contains(&0)).flatten();
-    requester.filter_map(|name| name.checked_sub(1)).collect()
+    let own = persons.filter(|person| person.iter().any(|&name| name < excluded));
+    let own = own.flatten();
+    own.filter_map(|name| name.checked_sub(excluded)).collect()
 }
 
 /// Returns the approvers with their rules among the earliest approvals that fill all rules; `None` if there
@@ -182,8 +182,9 @@ fn missing(asked: &ApprovalRequest<'_>, approvals: &[&Answer]) -> Vec<Missing> {
     lacking
         .map(|((rule, needed), people)| {
             let answered = |user: &String| approvals.iter().any(|answer| answer.by.user == *user);
+            let is_own = |user: &String| asked.excluded().any(|own| own.user == *user);
             let users = rule.users.iter();
-            let users = users.filter(|user| **user != asked.requester.user && !answered(user));
+            let users = users.filter(|user| !is_own(user) && !answered(user));
             Missing {
                 rule: rule.name.clone(),
                 needed,

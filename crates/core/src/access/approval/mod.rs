@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::grant::Approved;
 use super::lock::{self, Access, Locks};
+use super::person::bound_user;
 use super::stamp::{self, StampError};
 use crate::kinds::Kind as _;
 use crate::lifecycle::seal::Keys;
@@ -35,6 +36,9 @@ pub(super) use stage::{evaluate, granted, requested};
 pub struct ApprovalRequest<'a> {
     /// User who requests access.
     pub requester: &'a Requester,
+    /// The users whom the subjects of a transient binding name. Members of its groups are not among them: a group can
+    /// contain all approvers.
+    pub bound: Vec<Requester>,
     /// Required approvals.
     pub config: &'a ApprovalConfig,
     /// Digest that an approval must name.
@@ -60,13 +64,24 @@ impl<'a> ApprovalRequest<'a> {
             return None;
         }
         let timeout: GoDuration = config.timeout.parse().ok()?;
+        let users = candidate.subjects.iter().filter_map(bound_user);
+        let bound = users.map(|user| Requester {
+            user: user.into_owned(),
+            ..Requester::default()
+        });
         Some(Self {
             requester,
+            bound: bound.collect(),
             config,
             digest: digest(candidate, template_digest, config),
             created: candidate.identity.created,
             until: after(candidate.identity.created, timeout),
         })
+    }
+
+    /// Returns the users who may not approve: the requester, and those who get the access.
+    fn excluded(&self) -> impl Iterator<Item = &Requester> {
+        std::iter::once(self.requester).chain(&self.bound)
     }
 }
 
@@ -183,7 +198,8 @@ pub fn is_named(rule: &ApprovalRule, person: &Requester) -> bool {
 #[must_use]
 pub fn may_approve(asked: &ApprovalRequest<'_>, person: &Requester, at: Timestamp) -> bool {
     let named = |rule: &ApprovalRule| escalation::is_named_at(rule, person, asked.created, at);
-    !is_same_person(asked.requester, person) && asked.config.rules.iter().any(named)
+    let is_own = asked.excluded().any(|own| is_same_person(own, person));
+    !is_own && asked.config.rules.iter().any(named)
 }
 
 /// Lists the approvers with their rules in words.

@@ -87,6 +87,7 @@ fn verdict(
 ) -> Verdict {
     let asked = ApprovalRequest {
         requester,
+        bound: Vec::new(),
         config,
         digest: "now".to_owned(),
         created: timestamp(0),
@@ -322,12 +323,59 @@ fn requester_may_not_approve_under_any_name() {
         let (requester, who) = (person(requester), person(who));
         let asked = ApprovalRequest {
             requester: &requester,
+            bound: Vec::new(),
             config: &config,
             digest: "now".to_owned(),
             created: timestamp(0),
             until: timestamp(TIMEOUT),
         };
         assert_eq!(may_approve(&asked, &who, timestamp(1)), may, "{who:?}");
+    }
+}
+
+#[test]
+fn bound_user_may_not_approve_under_any_name() {
+    let requester = person("alice");
+    for (bound, config, given, expected) in [
+        ("bob", ONE, "", "waiting security: carol may"),
+        ("bob", ONE, "bob +10", "waiting security: carol may"),
+        ("bob", ONE, "bob/u1 -10", "waiting security: carol may"),
+        ("bob", ONE, "carol +10", "granted security=carol at 10"),
+        (
+            "bob,carol",
+            ONE,
+            "bob +10; carol +11",
+            "waiting security: no other approver is left",
+        ),
+        // A name of the same person.
+        (
+            "bob",
+            "sre*2=%sre",
+            "bob/u1%sre +10; rob/u1%sre +11; erin%sre +12",
+            "waiting sre (1 of 2): group sre may",
+        ),
+        ("bob", "sre=%sre", "rob/u2%sre +10", "granted sre=rob at 10"),
+        (
+            "system:serviceaccount:ci:gate",
+            ROBOT,
+            "system:serviceaccount:ci:gate +10",
+            "waiting gate: no other approver is left",
+        ),
+    ] {
+        let config = rules(config);
+        let asked = ApprovalRequest {
+            requester: &requester,
+            bound: list(bound).iter().map(|name| person(name)).collect(),
+            config: &config,
+            digest: "now".to_owned(),
+            created: timestamp(0),
+            until: timestamp(TIMEOUT),
+        };
+        let found = decide(&asked, &answers(given), timestamp(13));
+        assert_eq!(describe(&found), expected, "{bound} is bound; {given:?}");
+        for name in list(bound) {
+            assert!(!may_approve(&asked, &person(&name), timestamp(1)), "{name}");
+        }
     }
 }
 

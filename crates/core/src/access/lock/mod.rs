@@ -11,10 +11,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1 as rbac;
 use oz_api::instant::{has_come, instant};
-use oz_api::{AccessConfig, AccessLock, LockTarget, Name, Phase, Requester, names};
+use oz_api::{AccessConfig, AccessLock, LockTarget, Name, Phase, Requester};
 
 use super::decide::{self, Denial};
 use super::grant::Grant;
+use super::person::bound_user;
 use super::request::Request;
 use crate::controller::Failure;
 use crate::lifecycle::seal::Keys;
@@ -111,11 +112,7 @@ impl<'a> Access<'a> {
     }
 
     fn is_of_user(&self, user: &str) -> bool {
-        let bound = |subject: &rbac::Subject| match subject.kind.as_str() {
-            "User" => subject.name == user,
-            "ServiceAccount" => account(subject).is_some_and(|account| account == user),
-            _ => false,
-        };
+        let bound = |subject: &rbac::Subject| bound_user(subject).is_some_and(|name| name == user);
         self.requester.user == user || self.subjects.iter().any(bound)
     }
 
@@ -136,12 +133,6 @@ impl<'a> Access<'a> {
         let mut groups = self.requester.groups.iter();
         groups.any(|one| one == group) || self.subjects.iter().any(bound)
     }
-}
-
-/// Returns the user name of a bound service account; `None` without its namespace, which Kubernetes requires.
-fn account(subject: &rbac::Subject) -> Option<String> {
-    let namespace = subject.namespace.as_deref()?;
-    Some(names::service_account(namespace, &subject.name))
 }
 
 /// Checks whether a lock affects this access, at any time. Names are compared letter by letter. If the lock

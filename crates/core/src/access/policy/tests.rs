@@ -726,6 +726,7 @@ fn is_granted(
     };
     let asked = ApprovalRequest {
         requester: &alice,
+        bound: Vec::new(),
         config: &config,
         digest: "now".into(),
         created: timestamp(0),

@@ -170,6 +170,32 @@ fn approvals_by_requester_or_unlisted_user_open_nothing() {
 }
 
 #[test]
+fn approval_by_bound_user_does_not_count_and_by_member_of_bound_group_does() {
+    for (subject, expected) in [
+        (json!({"kind": "User", "name": "carol"}), Phase::Pending),
+        (json!({"kind": "User", "name": "alice"}), Phase::Active),
+        (json!({"kind": "Group", "name": "carol"}), Phase::Active),
+    ] {
+        let mut world = waiting(&["carol"]);
+        world.object.spec.subjects = serde_json::from_value(json!([subject])).unwrap();
+        world.stamp();
+        world.settle(timestamp(1));
+        world.approvals.push(answer(&world, "carol", true, 10));
+        assert_eq!(world.settle(timestamp(20)).phase, expected, "{subject}");
+    }
+
+    let gate = "system:serviceaccount:ci:gate";
+    let mut world = waiting(&[gate]);
+    let subject = json!({"kind": "ServiceAccount", "name": "gate", "namespace": "ci"});
+    world.object.spec.subjects = serde_json::from_value(json!([subject])).unwrap();
+    world.stamp();
+    world.settle(timestamp(1));
+    world.approvals.push(answer(&world, gate, true, 10));
+    assert_eq!(world.settle(timestamp(20)).phase, Phase::Pending);
+    assert!(approved(&world).contains("no other approver is left"));
+}
+
+#[test]
 fn a_denial_or_the_end_of_the_time_ends_it() {
     let mut world = waiting(&["carol", "dave"]);
     world.settle(timestamp(1));

@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use oz_api::harness::{ClusterHarnessTemplate, HarnessTemplate};
+use oz_api::harness::{ClusterHarnessTemplate, HarnessRun, HarnessTemplate};
 use oz_api::{AccessPolicy, Phase, RoleKind};
 use oz_compliance::entitlements::standing::{Key, Rbac};
 use oz_compliance::entitlements::{Entitlement, Entitlements, sources};
@@ -44,10 +44,15 @@ pub async fn entitlements(cluster: &Cluster, oz: &str) -> Result<Entitlements> {
             found.extend(sources::of_template(template)?);
         }
     });
-    reading.emergencies(&mut found).await?;
+    let has_runs = reading.rules(&mut found).await?;
     for_each_kind!(bindings B => { reading.waiting::<B>(B::title(), &mut found).await? });
     let rbac = reading.rbac().await?;
     found.extend(rbac.into_pods());
+    if has_runs {
+        let (group, plural) = (HarnessRun::group(&()), HarnessRun::plural(&()));
+        let holders = rbac.holders("create", &group, &plural);
+        found.extend(holders.iter().map(sources::startable));
+    }
     reading.configuration(&rbac, oz, &mut found).await?;
     Ok(Entitlements::new(found.into_iter().collect(), reading.gaps))
 }
@@ -114,12 +119,13 @@ impl Reading<'_> {
         }
     }
 
-    /// Adds the emergencies of harness runs and of transient bindings. Without the kinds of harness runs, no run exists, and
-    /// nothing is missing.
-    async fn emergencies(&mut self, found: &mut Vec<Entitlement>) -> Result<()> {
+    /// Adds the approval rules and emergencies of harness templates and access policies. Returns whether the cluster knows
+    /// the kinds of harness runs: if not, no run exists, and nothing is missing.
+    async fn rules(&mut self, found: &mut Vec<Entitlement>) -> Result<bool> {
         let api = Api::<HarnessTemplate>::all(self.cluster.client.clone());
         let (all, title) = (ListParams::default(), HarnessTemplate::title());
-        for template in self.known(&api, title, all).await?.iter().flatten() {
+        let templates = self.known(&api, title, all).await?;
+        for template in templates.iter().flatten() {
             found.extend(sources::of_harness_template(template)?);
         }
         let api = Api::<ClusterHarnessTemplate>::all(self.cluster.client.clone());
@@ -130,7 +136,7 @@ impl Reading<'_> {
         for policy in &self.all::<AccessPolicy>(AccessPolicy::title()).await? {
             found.extend(sources::of_policy(policy)?);
         }
-        Ok(())
+        Ok(templates.is_some())
     }
 
     /// Adds the transient bindings of a kind with windows that have yet to open.

@@ -376,14 +376,14 @@ impl EntitlementKind {
         match self {
             Self::Request => {
                 "remove the subject from allowedGroups and allowedUsers of the template, or delete \
-                    the template"
+                    the template; for harness runs, change or delete the binding: kubectl edit or \
+                    delete"
             }
             Self::Approve => {
-                "remove the subject from the rules of the template (spec.accessConfig.approval)"
+                "remove the subject from the approval rules of the template or AccessPolicy"
             }
             Self::Emergency => {
-                "remove the subject from spec.accessConfig.emergency of the \
-                template"
+                "remove the subject from the emergency of the template or AccessPolicy"
             }
             Self::TransientBinding => {
                 "remove the role from transient.bindableRoles, or the subject's right to create \

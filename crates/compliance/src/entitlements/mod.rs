@@ -38,9 +38,9 @@ const PURPOSE: &str = "oz-entitlements/v1";
     strum::IntoStaticStr,
 )]
 pub enum EntitlementKind {
-    /// A template allows the subject to request access.
+    /// A template allows the subject to request access, or RBAC allows it to start harness runs.
     Request,
-    /// A rule of a template allows the subject to approve the requests of others.
+    /// A rule of a template or of an access policy allows the subject to approve the requests of others.
     Approve,
     /// A template or an access policy grants the subject access without approvals if the subject declares an emergency.
     Emergency,

@@ -13,6 +13,11 @@ use oz_core::transient::{Closes, StoredBinding};
 
 use super::{EVERYWHERE, Entitlement, EntitlementKind, SubjectKind};
 
+/// The permission of a harness run.
+const RUNS: &str = "start harness runs";
+/// The permission of a transient binding.
+const BINDINGS: &str = "bind roles";
+
 /// Returns the entitlements that a template defines: to request access, and to approve the requests of others.
 ///
 /// # Errors
@@ -31,62 +36,30 @@ pub fn of_template<T: AccessTemplate>(template: &T) -> Result<Vec<Entitlement>, 
         .map(ToString::to_string)
         .collect();
     permits.sort();
-    let of = |way, kind, subject: &String, source: &str, limits: &str| Entitlement {
-        way,
+    let limits = limits(config);
+    let allowed = subjects(&config.allowed_groups, &config.allowed_users);
+    let allowed = allowed.map(|(kind, name)| Entitlement {
+        way: EntitlementKind::Request,
         namespace: namespace.to_owned(),
         kind,
-        subject: subject.clone(),
+        subject: name.clone(),
         permits: permits.clone(),
         objects: Vec::new(),
-        source: source.to_owned(),
-        limits: limits.to_owned(),
-    };
-    let (group, user) = (SubjectKind::Group, SubjectKind::User);
-    let limits = limits(config);
-    let mut found = Vec::new();
-    let groups = config.allowed_groups.iter();
-    found.extend(groups.map(|name| of(EntitlementKind::Request, group, name, &source, &limits)));
-    let users = config.allowed_users.iter();
-    found.extend(users.map(|name| of(EntitlementKind::Request, user, name, &source, &limits)));
+        source: source.clone(),
+        limits: limits.clone(),
+    });
+    let mut found: Vec<Entitlement> = allowed.collect();
     let emergency = config.emergency.iter();
     found.extend(emergency.flat_map(|config| of_emergency(config, (namespace, &source), &permits)));
-    for rule in config.approval.iter().flat_map(|approval| &approval.rules) {
-        let ApprovalRule {
-            name,
-            groups,
-            users,
-            approvals,
-            notify: _,
-            escalation,
-        } = rule;
-        let source = format!("{source}, rule {name}");
-        let limits = format!("{approvals} must approve; nobody for themselves");
-        if let Some(Escalation {
-            after,
-            groups,
-            users,
-            ..
-        }) = escalation
-        {
-            let limits = format!("{limits}; after {after}");
-            let named = groups.iter().map(|name| (group, name));
-            let named = named.chain(users.iter().map(|name| (user, name)));
-            found
-                .extend(named.map(|(kind, name)| {
-                    of(EntitlementKind::Approve, kind, name, &source, &limits)
-                }));
-        }
-        let groups = groups.iter();
-        found
-            .extend(groups.map(|name| of(EntitlementKind::Approve, group, name, &source, &limits)));
-        let users = users.iter();
-        found.extend(users.map(|name| of(EntitlementKind::Approve, user, name, &source, &limits)));
-    }
+    let approval = config.approval.iter();
+    found.extend(
+        approval.flat_map(|config| of_rules(&config.rules, (namespace, &source), &permits)),
+    );
     Ok(found)
 }
 
-/// Returns the entitlements to declare harness runs emergencies that a template of a namespace defines. A template that
-/// inherits has those of its base, which apply to all namespaces.
+/// Returns the entitlements that a harness template of a namespace defines: to approve the runs of others, and to declare
+/// runs emergencies. A template that inherits also has those of its base, which apply to all namespaces.
 ///
 /// # Errors
 /// If the template has no namespace or name.
@@ -97,7 +70,7 @@ pub fn of_harness_template(template: &HarnessTemplate) -> Result<Vec<Entitlement
     Ok(of_runs(&template.spec, (namespace, &source)))
 }
 
-/// Returns the entitlements to declare harness runs emergencies that a template of the cluster defines.
+/// Returns the entitlements that a harness template of the cluster defines.
 ///
 /// # Errors
 /// If the template has no name.
@@ -110,34 +83,98 @@ pub fn of_cluster_harness_template(
 }
 
 fn of_runs(template: &HarnessTemplateSpec, place: (&str, &str)) -> Vec<Entitlement> {
-    let own = template.emergency.as_ref();
-    let own = own.filter(|_| template.base_template_ref.is_none());
-    let permits = ["start harness runs".to_owned()];
-    let found = own.map(|config| of_emergency(config, place, &permits));
-    found.into_iter().flatten().collect()
+    let permits = [RUNS.to_owned()];
+    let approval = template.approval.iter();
+    let approve = approval.flat_map(|config| of_rules(&config.rules, place, &permits));
+    let emergency = template.emergency.iter();
+    let emergency = emergency.filter(|_| template.base_template_ref.is_none());
+    let emergency = emergency.flat_map(|config| of_emergency(config, place, &permits));
+    approve.chain(emergency).collect()
 }
 
-/// Returns the entitlements to declare transient bindings emergencies that an access policy defines.
+/// Returns the entitlements that an access policy defines: to approve the requests, transient bindings and harness runs
+/// of others, and to declare transient bindings emergencies.
 ///
 /// # Errors
 /// If the access policy has no name.
 pub fn of_policy(policy: &AccessPolicy) -> Result<Vec<Entitlement>, IdentityError> {
     let name = Name::from_metadata(&policy.metadata)?;
     let AccessPolicySpec { r#match, then, .. } = &policy.spec;
-    let Some(config) = then.emergency.as_ref().filter(|_| then.deny.is_none()) else {
+    if then.deny.is_some() {
         return Ok(Vec::new());
-    };
+    }
     let source = format!("{} {name}", AccessPolicy::title());
-    let permits = ["bind roles".to_owned()];
-    let found = of_emergency(config, (EVERYWHERE, &source), &permits).into_iter();
-    let limited = found.map(|one| Entitlement {
+    let place = (EVERYWHERE, source.as_str());
+    let all = ["get access to pods", BINDINGS, RUNS].map(ToOwned::to_owned);
+    let approval = then.approval.iter();
+    let approve = approval.flat_map(|config| of_rules(&config.rules, place, &all));
+    let approve = approve.map(|one| Entitlement {
+        limits: format!("{}; where {}", one.limits, r#match),
+        ..one
+    });
+    let bindings = [BINDINGS.to_owned()];
+    let emergency = then.emergency.iter();
+    let emergency = emergency.flat_map(|config| of_emergency(config, place, &bindings));
+    let emergency = emergency.map(|one| Entitlement {
         limits: format!(
             "{}; with the verb bind on the role; where {} and no other AccessPolicy prevents it",
             one.limits, r#match
         ),
         ..one
     });
-    Ok(limited.collect())
+    Ok(approve.chain(emergency).collect())
+}
+
+/// Returns the entitlements of the users and groups whom these approval rules of a source name.
+fn of_rules(
+    rules: &[ApprovalRule],
+    (namespace, source): (&str, &str),
+    permits: &[String],
+) -> Vec<Entitlement> {
+    let mut found = Vec::new();
+    for rule in rules {
+        let ApprovalRule {
+            name,
+            groups,
+            users,
+            approvals,
+            notify: _,
+            escalation,
+        } = rule;
+        let mut add = |groups: &[String], users: &[String], limits: &str| {
+            found.extend(subjects(groups, users).map(|(kind, subject)| Entitlement {
+                way: EntitlementKind::Approve,
+                namespace: namespace.to_owned(),
+                kind,
+                subject: subject.clone(),
+                permits: permits.to_vec(),
+                objects: Vec::new(),
+                source: format!("{source}, rule {name}"),
+                limits: limits.to_owned(),
+            }));
+        };
+        let limits = format!("{approvals} must approve; nobody for themselves");
+        add(groups, users, &limits);
+        if let Some(Escalation {
+            after,
+            groups,
+            users,
+            ..
+        }) = escalation
+        {
+            add(groups, users, &format!("{limits}; after {after}"));
+        }
+    }
+    found
+}
+
+/// Returns these groups, then these users, with their kinds.
+fn subjects<'a>(
+    groups: &'a [String],
+    users: &'a [String],
+) -> impl Iterator<Item = (SubjectKind, &'a String)> {
+    let groups = groups.iter().map(|name| (SubjectKind::Group, name));
+    groups.chain(users.iter().map(|name| (SubjectKind::User, name)))
 }
 
 /// Returns the entitlements of the users and groups whom these settings of a source let declare an emergency.
@@ -146,10 +183,7 @@ fn of_emergency(
     (namespace, source): (&str, &str),
     permits: &[String],
 ) -> Vec<Entitlement> {
-    let groups = config.groups.iter().map(|name| (SubjectKind::Group, name));
-    let users = config.users.iter().map(|name| (SubjectKind::User, name));
-    let subjects = groups.chain(users);
-    subjects
+    subjects(&config.groups, &config.users)
         .map(|(kind, name)| Entitlement {
             way: EntitlementKind::Emergency,
             namespace: namespace.to_owned(),
@@ -247,6 +281,19 @@ pub fn bindable(holder: &Entitlement, role: &str, source: &str) -> Entitlement {
         permits: vec![format!("bind {role}")],
         source: format!("{}; {source}", holder.source),
         limits: "with the verb bind on the role".to_owned(),
+        ..holder.clone()
+    }
+}
+
+/// Returns the entitlement of `holder`, who may create harness runs, to start one. Templates do not restrict it further.
+#[must_use]
+pub fn startable(holder: &Entitlement) -> Entitlement {
+    Entitlement {
+        way: EntitlementKind::Request,
+        permits: vec![RUNS.to_owned()],
+        limits: "by a template of the namespace or of the cluster; with the approvals that it and \
+                 the AccessPolicies require"
+            .to_owned(),
         ..holder.clone()
     }
 }

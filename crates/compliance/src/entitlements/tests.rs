@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::sources::{
     bindable, break_glass, of_cluster_harness_template, of_harness_template, of_policy,
-    of_template, waiting,
+    of_template, startable, waiting,
 };
 use super::standing::Rbac;
 use super::*;
@@ -421,6 +421,99 @@ fn emergencies_of_templates_and_access_policies_name_who_may_declare_them() {
     assert_eq!(policy(json!({ "message": "no" })), []);
     let nowhere: HarnessTemplate = object(None, "parrot", &spec);
     assert!(of_harness_template(&nowhere).is_err());
+}
+
+#[test]
+fn approval_rules_of_harness_templates_and_access_policies_name_who_may_approve() {
+    let approval = json!({ "rules": [{
+        "name": "security", "groups": ["ops"], "users": ["bob"], "approvals": 2,
+        "escalation": { "after": "15m", "groups": ["leads"] },
+    }]});
+    let spec = json!({ "image": "parrot:1", "command": ["/parrot"], "approval": approval });
+    let inheriting = json!({ "baseTemplateRef": { "name": "corp" }, "approval": approval });
+    let policy = |deny: Value| {
+        let then = json!({ "approval": approval, "deny": deny });
+        let policy: AccessPolicy = object(None, "prod", &json!({ "match": "true", "then": then }));
+        of_policy(&policy).unwrap()
+    };
+    let run: HarnessTemplate = object(Some("shop"), "parrot", &spec);
+    let inheriting: HarnessTemplate = object(Some("shop"), "own", &inheriting);
+    let cluster: ClusterHarnessTemplate = object(None, "corp", &spec);
+    let limits = "2 must approve; nobody for themselves";
+    let runs: &[&str] = &["start harness runs"];
+    let all: &[&str] = &["get access to pods", "bind roles", "start harness runs"];
+    for (found, namespace, permits, source, more) in [
+        (
+            of_harness_template(&run).unwrap(),
+            "shop",
+            runs,
+            "HarnessTemplate shop/parrot, rule security",
+            "",
+        ),
+        (
+            of_harness_template(&inheriting).unwrap(),
+            "shop",
+            runs,
+            "HarnessTemplate shop/own, rule security",
+            "",
+        ),
+        (
+            of_cluster_harness_template(&cluster).unwrap(),
+            "",
+            runs,
+            "ClusterHarnessTemplate corp, rule security",
+            "",
+        ),
+        (
+            policy(Value::Null),
+            "",
+            all,
+            "AccessPolicy prod, rule security",
+            "; where true",
+        ),
+    ] {
+        let rows: Vec<_> = found
+            .iter()
+            .map(|one| (one.way, one.kind, one.subject.as_str(), one.limits.clone()))
+            .collect();
+        let (way, group) = (EntitlementKind::Approve, SubjectKind::Group);
+        let expected = [
+            (way, group, "ops", format!("{limits}{more}")),
+            (way, SubjectKind::User, "bob", format!("{limits}{more}")),
+            (way, group, "leads", format!("{limits}; after 15m{more}")),
+        ];
+        assert_eq!(rows, expected, "{source}");
+        for one in &found {
+            assert_eq!((&one.source[..], &one.namespace[..]), (source, namespace));
+            assert_eq!(one.permits, permits, "{source}");
+        }
+    }
+    assert_eq!(policy(json!({ "message": "no" })), []);
+}
+
+#[test]
+fn users_who_may_create_harness_runs_are_listed_as_requesters() {
+    let mut rbac = Rbac::default();
+    let create = rule(&["paddock.dev"], &["harnessruns"], &["create"], &[]);
+    rbac.cluster_roles(&[cluster_role("run", &[create], json!({}))])
+        .unwrap();
+    let who = [subject("Group", "devs")];
+    bound(&mut rbac, Some("shop"), "b", ("ClusterRole", "run"), &who);
+    let holders = rbac.holders("create", "paddock.dev", "harnessruns");
+    let rows: Vec<Entitlement> = holders.iter().map(startable).collect();
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|one| {
+            (
+                one.way,
+                &one.namespace[..],
+                &one.subject[..],
+                &one.source[..],
+            )
+        })
+        .collect();
+    let source = "RoleBinding shop/b: ClusterRole run";
+    assert_eq!(rows, [(EntitlementKind::Request, "shop", "devs", source)]);
 }
 
 #[test]

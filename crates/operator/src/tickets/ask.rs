@@ -14,9 +14,11 @@ use oz_cel::CelError;
 use oz_core::tickets::{Answer, Check, Subject};
 use oz_outbound::{Allowed, Endpoint, OutboundError};
 use oz_runtime::root_cause;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use super::queue::Queue;
 use crate::servers::endpoint;
 
 /// The maximum number of concurrent queries of each check.
@@ -48,6 +50,8 @@ pub(super) struct Server {
     check: Check,
     endpoint: Endpoint,
     pub(super) turns: Arc<Semaphore>,
+    /// The queries that wait for a turn.
+    pub(super) queue: Mutex<Queue>,
 }
 
 impl Server {
@@ -77,6 +81,7 @@ impl Server {
             check: check.clone(),
             endpoint: endpoint(allowed, server, &directory),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
+            queue: Mutex::default(),
         })
     }
 

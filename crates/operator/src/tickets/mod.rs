@@ -1,10 +1,12 @@
 //! The queries of ticket checks and on-call checks. A plan names the check to query ([`Ask`]); the
 //! result is stored, and reconciles the affected requests. Each query is a separate task, with at
 //! most [`ask::AT_ONCE`] concurrent ones for each check, and one for each subject, a ticket or a
-//! requester, regardless of the number of its requests: no decision and no end waits for a query.
+//! requester, regardless of the number of its requests: no decision and no end waits for a query. Users take turns
+//! ([`queue`]).
 
 mod ask;
 mod meters;
+mod queue;
 #[cfg(test)]
 mod recipes;
 #[cfg(test)]
@@ -32,6 +34,7 @@ use oz_runtime::Clock;
 use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 
 use ask::Server;
 use meters::Meters;
@@ -70,7 +73,9 @@ type Known = BTreeMap<Key, Entry>;
 #[derive(Default)]
 struct Entry {
     said: Option<Said>,
+    /// Whether a query is queued or running.
     asking: bool,
+    running: bool,
     /// The users whose requests use the result, with the time of their last query.
     users: BTreeMap<String, Timestamp>,
     /// The UIDs of the affected requests, and whether they wait for any result.
@@ -176,35 +181,74 @@ impl TicketChecks {
         tickets
     }
 
-    /// Starts a query about a subject, unless one is running.
+    /// Queues a query about a subject, unless one is running. A second query about it waits for a pause.
     fn want(&self, wanted: Ask) -> Result<(), Failure> {
         let shared = &*self.0;
         let now = shared.clock.now();
         let mut known = shared.lock();
-        let key = (wanted.subject, wanted.check);
-        let entry = shared.admit(&mut known, &key, &wanted.user, wanted.waits)?;
+        let (key, user, is_waiting) = ((wanted.subject, wanted.check), wanted.user, wanted.waits);
+        let entry = shared.admit(&mut known, &key, &user, is_waiting)?;
         let waits = entry.concerned.entry(wanted.request).or_default();
-        *waits |= wanted.waits;
-        if !entry.asking {
-            entry.asking = true;
-            let said = entry.said.as_ref();
-            let next = said.map_or(now, |said| after(said.asked_at, APART));
-            let pause = next.duration_since(now).clamp(SignedDuration::ZERO, APART);
-            tokio::spawn(self.clone().ask(key, pause.unsigned_abs()));
+        *waits |= is_waiting;
+        if entry.running {
+            return Ok(());
         }
+        entry.asking = true;
+        let said = entry.said.as_ref();
+        let next = said.map_or(now, |said| after(said.asked_at, APART));
+        let pause = next.duration_since(now).clamp(SignedDuration::ZERO, APART);
+        if pause.is_zero() {
+            self.queue(&mut known, (user, is_waiting), key);
+            return Ok(());
+        }
+        let checks = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(pause.unsigned_abs()).await;
+            let mut known = checks.0.lock();
+            checks.queue(&mut known, (user, is_waiting), key);
+        });
         Ok(())
     }
 
-    /// Queries after a pause, and reconciles the affected requests.
-    async fn ask(self, key: Key, pause: Duration) {
-        tokio::time::sleep(pause).await;
+    /// Queues a query for a user, whose object waits or is a grant, unless a turn of another user began it during the
+    /// pause.
+    fn queue(&self, known: &mut Known, (user, waits): (String, bool), key: Key) {
+        let Some(entry) = known.get_mut(&key) else {
+            return;
+        };
+        if entry.running || !entry.asking {
+            return;
+        }
+        let (subject, check) = &key;
+        if let Some(server) = self.0.servers.get(check) {
+            server.queue.lock().push(user, waits, subject.clone());
+            self.begin(known, check, server);
+        } else {
+            entry.running = true;
+            tokio::spawn(self.clone().ask(key, None));
+        }
+    }
+
+    /// Begins the next queries of a check, up to the maximum of concurrent ones.
+    fn begin(&self, known: &mut Known, check: &str, server: &Server) {
+        let mut queue = server.queue.lock();
+        while let Ok(turn) = Arc::clone(&server.turns).try_acquire_owned() {
+            let Some(subject) = queue.pop() else {
+                return;
+            };
+            let key = (subject, check.to_owned());
+            if let Some(entry) = known.get_mut(&key) {
+                entry.running = true;
+                tokio::spawn(self.clone().ask(key, Some(turn)));
+            }
+        }
+    }
+
+    /// Queries in a turn of the check, begins the next query, and reconciles the affected requests.
+    async fn ask(self, key: Key, turn: Option<OwnedSemaphorePermit>) {
         let shared = &*self.0;
         let (subject, check) = &key;
         let server = shared.servers.get(check);
-        let _turn = match server {
-            Some(server) => Arc::clone(&server.turns).acquire_owned().await.ok(),
-            None => None,
-        };
         let (asked_at, began) = (shared.clock.now(), Instant::now());
         let answer = match server {
             Some(server) => server.ask(subject).await,
@@ -217,12 +261,17 @@ impl TicketChecks {
         }
         let concerned = {
             let mut known = shared.lock();
+            drop(turn);
+            if let Some(server) = server {
+                self.begin(&mut known, check, server);
+            }
             let Some(entry) = known.get_mut(&key) else {
                 return;
             };
             let away = matches!(answer, Answer::Away(_));
             let since = entry.said.as_ref().and_then(|said| said.away_since);
             entry.asking = false;
+            entry.running = false;
             entry.said = Some(Said {
                 asked_at,
                 away_since: away.then(|| since.unwrap_or(asked_at)),

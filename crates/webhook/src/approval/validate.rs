@@ -5,7 +5,7 @@ use std::sync::Arc;
 use oz_admission::{Cx, Notes, Operation, Rejection, Review, Validate};
 use oz_api::{AccessRequestApproval as Answer, labels};
 use oz_audit::Sink;
-use oz_core::access::lock::Access;
+use oz_core::access::approval;
 use oz_core::access::seal::Keys;
 use oz_core::access::stamp;
 use oz_core::kinds::{Kind as _, Rules as _};
@@ -110,8 +110,7 @@ impl ApprovalValidator {
         let stamped = stamp::verify(&self.keys, kind, &object.metadata, &digest);
         is_who_asks(&stamped, &review.user, "create the answer")?;
         let approver = requester(&review.user);
-        let place = namespace.filter(|_| !is_own);
-        let access = Access::bound(&approver, &[], place);
+        let access = approval::access(&approver, namespace);
         self.locks.admit(&access, cx.now).await?;
         let question = Question {
             keys: &self.keys,

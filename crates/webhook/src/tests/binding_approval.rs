@@ -361,6 +361,24 @@ async fn locked_user_may_not_approve() {
     }
 }
 
+#[tokio::test]
+async fn cluster_binding_is_not_approved_while_namespace_of_oz_is_locked() {
+    let agree = policy("agree", "true", security());
+    let asked = waiting("TransientClusterRoleBinding", vec![agree.clone()]).await;
+    let good = answer_to::<TransientClusterRoleBinding>(&asked, "oz-system");
+    for (namespace, refusal) in [("oz-system", Some("Locked")), ("shop", None)] {
+        let lock = json!({
+            "apiVersion": "crds.wizardofoz.co/v1alpha1", "kind": "AccessLock",
+            "metadata": { "name": "incident-7", "uid": "l" },
+            "spec": { "target": { "namespace": namespace }, "reason": "freeze" },
+        });
+        let webhook = webhook(vec![asked.clone(), agree.clone(), lock]);
+        let attempt = Attempt::create("carol", &["security"], good.clone());
+        let given = webhook.create(&attempt).await;
+        assert_eq!(given.refusal(), refusal, "{namespace}: {given:?}");
+    }
+}
+
 /// Returns the terms for emergencies of these groups.
 fn terms(groups: &[&str], open_reviews: i32) -> Value {
     json!({

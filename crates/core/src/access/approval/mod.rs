@@ -158,7 +158,7 @@ pub fn answers<'a>(
     let objects = objects.into_iter();
     let believed = objects.filter_map(|object| Answer::read(keys, object, candidate)?.ok());
     let counted = believed.map(|mut answer| {
-        let access = Access::bound(&answer.by, &[], candidate.answered_in);
+        let access = access(&answer.by, candidate.answered_in);
         if let Some(lock) = locks.against(&access, now) {
             answer.digest.clear();
             answer.locked_until = lock.until();
@@ -168,6 +168,13 @@ pub fn answers<'a>(
     counted.collect()
 }
 
+/// Returns the access to approvals and denials in a namespace, as locks select it: those of cluster-wide bindings are in
+/// oz's own.
+#[must_use]
+pub fn access<'a>(author: &'a Requester, answered_in: Option<&'a str>) -> Access<'a> {
+    Access::bound(author, &[], answered_in)
+}
+
 /// Checks whether a lock affects the author of this approval or denial, so that it no longer counts, or
 /// counts again, when the lock was created, changed or removed. One that is not accepted never counts.
 #[must_use]
@@ -175,7 +182,7 @@ pub fn is_concerned_by(object: &AccessRequestApproval, lock: &AccessLock, keys: 
     let kind = AccessRequestApproval::title();
     let by = stamp::verify(keys, kind, &object.metadata, &object.spec_digest());
     let namespace = object.metadata.namespace.as_deref();
-    by.is_ok_and(|by| lock::is_about(lock, &Access::bound(&by, &[], namespace)))
+    by.is_ok_and(|by| lock::is_about(lock, &access(&by, namespace)))
 }
 
 /// Checks whether an approval or denial names this object, by its UID, and is in the namespace for it.

@@ -232,9 +232,8 @@ impl<K: Kind> Lifecycle for Pass<'_, K> {
         let request = self.request();
         let created = request.created();
         let plain = window::waits_until(created, request.asked().ok().flatten());
-        let wait = plain.duration_since(created);
         let approvals = self.approvals.as_ref();
-        approvals.map_or(plain, |approvals| approvals.waits_until(wait))
+        approvals.map_or(plain, Approvals::waits_until)
     }
 
     fn confirm_refusal(&self) -> Option<Question> {

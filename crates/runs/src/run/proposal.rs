@@ -121,8 +121,8 @@ impl RunProposal<'_> {
     /// its change ticket or its emergency, it is the deadline of missing approvals, and a day after its creation if it requires none.
     pub(super) fn waits_until(&self, is_bounded: bool) -> Option<Timestamp> {
         match &self.approvals {
-            Some(approvals) if is_bounded => Some(approvals.waits_until(LONGEST_WAIT)),
-            Some(approvals) => approvals.valid_until(LONGEST_WAIT),
+            Some(approvals) if is_bounded => Some(approvals.waits_until()),
+            Some(approvals) => approvals.valid_until(),
             None => is_bounded.then(|| after(self.run.identity.created, LONGEST_WAIT)),
         }
     }
@@ -147,12 +147,13 @@ fn approvals(
     let candidate = candidate(run);
     let digest = template.chosen.digest();
     let asked = ApprovalRequest::from_candidate(&candidate, submitter, &digest, config)?;
-    Some(Approvals::evaluate(
+    let approvals = Approvals::evaluate(
         (&candidate, &asked),
         (&facts.approvals, facts.confirmed.as_ref()),
         (&runs.keys, &facts.locks),
         now,
-    ))
+    );
+    Some(approvals.valid_for(LONGEST_WAIT))
 }
 
 impl Proposal for RunProposal<'_> {
@@ -264,7 +265,7 @@ impl Proposal for RunProposal<'_> {
     /// timeout begins with its creation.
     fn capacity(&self, _: &Requester) -> Result<(), Stop> {
         let approvals = self.approvals.as_ref();
-        if approvals.is_some_and(|approvals| !approvals.are_given()) {
+        if approvals.is_some_and(|approvals| !approvals.are_valid(self.now)) {
             return Ok(());
         }
         let Some(most) = self.policies.concurrent_runs() else {

@@ -32,8 +32,7 @@ pub(super) struct Awaited {
 
 impl Awaited {
     /// Creates it for a run that may still begin, and waits for `obstacle`, if a rule does not hold. A run without an end
-    /// would query the server of a ticket check forever, wait for audit records that no component writes, or begin by an
-    /// approval of any age.
+    /// would query the server of a ticket check forever, or wait for audit records that no component writes.
     ///
     /// # Errors
     /// The end of a run that has waited for too long.
@@ -44,12 +43,13 @@ impl Awaited {
     ) -> Result<Self, Otherwise> {
         let obstacle = obstacle.filter(|obstacle| waits_for(obstacle.reason).is_some());
         let until = proposal.waits_until(obstacle.is_some());
-        if let Some(until) = until.filter(|until| has_come(now, *until)) {
+        let over = until.filter(|until| has_come(now, *until));
+        if let Some((obstacle, until)) = obstacle.zip(over) {
             return Err(waited(obstacle, until));
         }
         let obstacle = obstacle.filter(|obstacle| ticket::is_awaited(obstacle.reason));
         Ok(Self {
-            until,
+            until: until.filter(|_| over.is_none()),
             ticket: obstacle.and_then(|_| proposal.named_ticket()),
         })
     }
@@ -75,23 +75,15 @@ impl Awaited {
     }
 }
 
-/// Returns the end of a run that has waited for its change ticket, for its emergency, or after its approvals, for too long.
-fn waited(obstacle: Option<&Failure>, until: Timestamp) -> Otherwise {
-    match obstacle {
-        Some(Failure {
-            reason, message, ..
-        }) => refused(
-            reason,
-            format!("{message}; the run waited until {until}; submit the run again"),
-        ),
-        None => refused(
-            EndReason::ApprovalTimedOut.into(),
-            format!(
-                "the run did not begin in time after its last approval (until {until}); submit the \
-                 run again"
-            ),
-        ),
-    }
+/// Returns the end of a run that has waited for its change ticket or for its emergency for too long.
+fn waited(obstacle: &Failure, until: Timestamp) -> Otherwise {
+    let Failure {
+        reason, message, ..
+    } = obstacle;
+    refused(
+        reason,
+        format!("{message}; the run waited until {until}; submit the run again"),
+    )
 }
 
 /// Adds the queries about the change ticket of a run that has begun.

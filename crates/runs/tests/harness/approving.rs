@@ -299,8 +299,7 @@ fn approvals_of_run_are_valid_for_a_day_whatever_it_waits_for() {
         let (_, status) = submitted.decided(until, false);
         assert_eq!(status.phase, Some(RunPhase::Failed), "{name}");
         let message = approved(&status);
-        let expected =
-            "False ApprovalTimedOut: the run did not begin in time after its last approval";
+        let expected = "False ApprovalTimedOut: not granted in time after its last approval";
         assert!(message.starts_with(expected), "{name}: {message}");
         assert_eq!(submitted.actions(until), [Action::RequestDenied], "{name}");
     }

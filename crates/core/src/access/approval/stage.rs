@@ -22,7 +22,7 @@ use super::{Answer, ApprovalRequest, Approved, Candidate, Verdict, answers, appr
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
 use crate::lifecycle::seal::Keys;
-use crate::lifecycle::window::{after, has_come};
+use crate::lifecycle::window::{self, after, has_come};
 use crate::lifecycle::{End, State, Stop};
 
 /// The reason of a request that waits for approvals.
@@ -33,6 +33,8 @@ pub const DENIED: &str = "ApprovalDenied";
 /// The state of the approvals of a request or transient binding.
 pub struct Approvals {
     verdict: Verdict,
+    /// The time for which given approvals count; without limit for a kind that ends them by its window.
+    valid_for: Option<SignedDuration>,
     /// The counted decisions.
     answers: Vec<Answer>,
     /// Additional note while approvals are missing.
@@ -74,7 +76,9 @@ pub(in crate::access) fn evaluate<K: Kind>(
         (kind.keys(), &known.locks),
         now,
     );
-    let approvals = Approvals { note, ..approvals };
+    let plain = window::waits_until(request.created(), request.asked().ok().flatten());
+    let wait = plain.duration_since(request.created());
+    let approvals = Approvals { note, ..approvals }.valid_for(wait);
     let lists = policy::on_call_checks(stamp.judgement.as_ref(), template);
     let times = (now, request.created());
     let responses = on_call::responses(times, &stamp.requester, &lists, &known.tickets);
@@ -105,6 +109,7 @@ impl Approvals {
         let escalates = escalates.filter(|at| !has_come(now, *at));
         Self {
             note: None,
+            valid_for: None,
             on_call: None,
             pending: None,
             status: ApprovalStatus {
@@ -120,6 +125,13 @@ impl Approvals {
             verdict,
             answers,
         }
+    }
+
+    /// Limits the time for which given approvals count, from the last of them on.
+    #[must_use]
+    pub const fn valid_for(mut self, time: SignedDuration) -> Self {
+        self.valid_for = Some(time);
+        self
     }
 
     /// Applies the responses of on-call checks; `rest` returns the approvals that stay required while these checks accept
@@ -170,28 +182,31 @@ impl Approvals {
         self
     }
 
-    /// Checks whether all required approvals are given, or replaced by on-call checks.
+    /// Returns the instant at which a request with these approvals stops waiting: the deadline of missing approvals, or
+    /// the instant from which on given approvals do not count.
     #[must_use]
-    pub const fn are_given(&self) -> bool {
-        matches!(self.verdict, Verdict::Granted { .. })
+    pub fn waits_until(&self) -> Timestamp {
+        self.valid_until().unwrap_or(self.status.until)
     }
 
-    /// Returns the instant at which a request with these approvals stops waiting, if one without them would
-    /// after `wait`. An approval is valid for as long as a request without approvals waits.
+    /// Returns the instant from which on the approvals do not count; `None` if some are missing, or if they count without
+    /// limit.
     #[must_use]
-    pub fn waits_until(&self, wait: SignedDuration) -> Timestamp {
-        self.valid_until(wait).unwrap_or(self.status.until)
-    }
-
-    /// Returns the instant from which on the approvals are no longer valid, if each is for `wait`; `None` if some are
-    /// missing.
-    #[must_use]
-    pub fn valid_until(&self, wait: SignedDuration) -> Option<Timestamp> {
+    pub fn valid_until(&self) -> Option<Timestamp> {
         match self.verdict {
             // A check that replaces approvals does so in each pass anew.
-            Verdict::Granted { at, .. } if self.on_call.is_none() => Some(after(at, wait)),
+            Verdict::Granted { at, .. } if self.on_call.is_none() => {
+                self.valid_for.map(|time| after(at, time))
+            }
             _ => None,
         }
+    }
+
+    /// Checks whether all required approvals are given and count at this instant.
+    #[must_use]
+    pub fn are_valid(&self, now: Timestamp) -> bool {
+        let is_granted = matches!(self.verdict, Verdict::Granted { .. });
+        is_granted && !self.valid_until().is_some_and(|until| has_come(now, until))
     }
 }
 
@@ -214,11 +229,13 @@ fn escalated(
     rules.map(|rule| rule.name.clone()).collect()
 }
 
-/// Returns the approvers of a request that requires approvals, if all are given; the requester has no access before.
+/// Returns the approvers of a request that requires approvals, if all are given and count at `now`; the requester has no
+/// access before.
 ///
 /// # Errors
 /// The state that the request is in instead.
 pub(crate) fn settled<S, Q>(
+    now: Timestamp,
     approvals: Option<&Approvals>,
     facts: &mut Vec<Fact>,
 ) -> Result<Vec<Approved>, Stop<S, Q>> {
@@ -230,6 +247,16 @@ pub(crate) fn settled<S, Q>(
     };
     if let Some(why) = &approvals.pending {
         return Err(waits(facts, on_call::WAITING, why.clone()));
+    }
+    if let Some(until) = approvals
+        .valid_until()
+        .filter(|until| has_come(now, *until))
+    {
+        let message = format!(
+            "not granted in time after its last approval (until {until}): the approvals do not count any \
+             more; create it again, and have it approved again"
+        );
+        return Err(timed_out(facts, message));
     }
     match &approvals.verdict {
         Verdict::Granted { by, .. } => {
@@ -264,12 +291,17 @@ pub(crate) fn settled<S, Q>(
                 approvals.status.until,
                 waited_for(missing)
             );
-            let end = End::approval_timed_out(message.clone());
-            let reason = end.reason.into();
-            facts.push(Fact::fails(conditions::APPROVED, reason, message));
-            Err(Stop::End(end))
+            Err(timed_out(facts, message))
         }
     }
+}
+
+/// Returns the end of a request without valid approvals.
+fn timed_out<S, Q>(facts: &mut Vec<Fact>, message: String) -> Stop<S, Q> {
+    let end = End::approval_timed_out(message.clone());
+    let reason = end.reason.into();
+    facts.push(Fact::fails(conditions::APPROVED, reason, message));
+    Stop::End(end)
 }
 
 /// Returns the audit records for a request that begins to wait, and again when the requested access differs

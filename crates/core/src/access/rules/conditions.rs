@@ -76,7 +76,8 @@ impl<P: Proposal> Rule<P> for Approved {
         passed.needs_approval = needed;
         if needed {
             let approvals = proposal.approvals();
-            passed.approvals = approval::settled(approvals, &mut passed.facts)?;
+            let now = proposal.known().now;
+            passed.approvals = approval::settled(now, approvals, &mut passed.facts)?;
             passed.on_call = approvals.and_then(|approvals| approvals.on_call.clone());
         }
         Ok(())

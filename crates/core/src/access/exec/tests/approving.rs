@@ -312,6 +312,32 @@ fn an_approval_given_in_time_is_good_as_long_as_a_request_waits_otherwise() {
 }
 
 #[test]
+fn request_is_not_granted_by_old_approvals_after_operator_was_unavailable() {
+    let mut world = world();
+    world.settle(timestamp(1));
+    world.approvals.push(answer(&world, "bob", true, 400));
+    // The request is for five minutes, and all its other rules hold.
+    let mut in_time = world.clone();
+    let last = timestamp(700) - NANOSECOND;
+    assert_eq!(in_time.settle(last).phase, Phase::Active);
+    for second in [700, 100_000] {
+        let mut late = world.clone();
+        let status = late.settle(timestamp(second));
+        assert_eq!((status.phase, late.live.len()), (Phase::Expired, 0));
+        let ending = status.ending.unwrap();
+        assert_eq!(ending.reason, EndReason::ApprovalTimedOut);
+        let expected = "not granted in time after its last approval (until 2026-01-01T12:11:40Z)";
+        assert!(ending.detail.unwrap().starts_with(expected));
+        let (status, reason, _) = approved(&late);
+        assert_eq!((&*status, &*reason), ("False", "ApprovalTimedOut"));
+        assert_eq!(
+            actions(&late),
+            [Action::ApprovalRequested, Action::ApprovalTimedOut]
+        );
+    }
+}
+
+#[test]
 fn approval_is_void_after_change_and_condition_reports_it() {
     let mut world = world();
     world.approvals.push(answer(&world, "bob", true, 5));

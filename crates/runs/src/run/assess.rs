@@ -98,6 +98,17 @@ impl Runs {
         awaited: &mut Awaited,
     ) -> Result<(Decided, Rendered), Otherwise> {
         let proposal = RunProposal::new(self, now, run, facts);
+        let approved = proposal.approved();
+        let decided = self.decided_by_rules(proposal, awaited);
+        decided.map_err(|otherwise| otherwise.with_approvals(approved))
+    }
+
+    fn decided_by_rules(
+        &self,
+        proposal: RunProposal<'_>,
+        awaited: &mut Awaited,
+    ) -> Result<(Decided, Rendered), Otherwise> {
+        let now = proposal.now;
         let mut passed = Passed::default();
         let decided = rules::before_grant(&proposal, &mut passed);
         match &decided {

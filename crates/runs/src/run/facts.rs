@@ -12,6 +12,7 @@ use oz_api::{AccessRequestApproval, ApprovalConfig, ApprovalStatus, Requester};
 use oz_core::access::kind::ReviewLimit;
 use oz_core::access::lock::Locks;
 use oz_core::access::policy;
+use oz_core::access::status::Fact;
 use oz_core::controller::Failure;
 use oz_core::lifecycle;
 use oz_core::tickets::Tickets;
@@ -109,6 +110,8 @@ pub enum State {
     Waiting(Failure),
     /// The run waits for approvals.
     Asking(Failure, Box<Asked>),
+    /// The run has its approvals, which the condition names, and is in another state before its start.
+    Approved(Box<State>, Fact),
     /// The run requires its own workspace.
     Lacking,
     /// The run is the next holder of its workspace.
@@ -123,6 +126,17 @@ pub enum State {
     Ending(RunEnd, Option<Box<Decided>>),
     /// No process of the run is active.
     Ended(RunEnd, Option<Timestamp>, Option<Box<Decided>>),
+}
+
+impl State {
+    /// Returns the state of a run apart from its approvals, and the condition that it has its approvals, if it waits with
+    /// them.
+    pub(super) fn split(&self) -> (&Self, Option<&Fact>) {
+        match self {
+            Self::Approved(state, approved) => (state, Some(approved)),
+            state => (state, None),
+        }
+    }
 }
 
 /// The approvals that a run waits for.
@@ -155,6 +169,20 @@ pub struct Pending {
 pub(super) enum Otherwise {
     State(Box<State>),
     Need(Question),
+}
+
+impl Otherwise {
+    /// Adds the condition that the run has its approvals to a state in which the run waits for something else.
+    pub(super) fn with_approvals(self, approved: Option<Fact>) -> Self {
+        match (self, approved) {
+            (Self::State(state), Some(approved))
+                if matches!(*state, State::Waiting(_) | State::Next | State::Lacking) =>
+            {
+                State::Approved(state, approved).into()
+            }
+            (other, _) => other,
+        }
+    }
 }
 
 impl From<State> for Otherwise {

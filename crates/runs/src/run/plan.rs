@@ -80,11 +80,11 @@ impl Controller for Runs {
                 };
             }
         };
-        let plan = match &state {
+        let plan = match state.split().0 {
             State::Over => over(now, run, &seen),
             State::Waiting(obstacle) => awaited.plan(now, run, facts, waiting(now, run, obstacle)),
             State::Asking(obstacle, asked) => asking(now, run, obstacle, asked),
-            State::Next => Plan::default(),
+            State::Next | State::Approved(..) => Plan::default(),
             State::Lacking => {
                 let workspace = child::<Workspace>(objects::workspace(run));
                 Plan::default().then(workspace.map(Step::Apply))

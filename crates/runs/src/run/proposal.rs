@@ -109,6 +109,11 @@ impl RunProposal<'_> {
         })
     }
 
+    /// Returns the condition that the run has its approvals, if it requires some and they are given.
+    pub(super) fn approved(&self) -> Option<Fact> {
+        self.approvals.as_ref()?.given(self.now)
+    }
+
     /// Returns the change ticket that the run names, with the checks that must accept it, and the name of the user of the
     /// run.
     pub(super) fn named_ticket(&self) -> Option<(Ticket, String)> {

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oz_api::conditions;
 use oz_api::harness::{HarnessRun, HarnessRunStatus, RunCredential, RunPhase};
 use oz_core::access::approval;
@@ -76,9 +77,13 @@ impl Conditions<'_> {
         );
     }
 
+    fn found(&mut self, fact: Fact) {
+        self.set(fact.type_, fact.holds, fact.reason, fact.message);
+    }
+
     fn confined(&mut self, found: Fact) {
         self.status.network_policy_enforced = Some(found.holds);
-        self.set(found.type_, found.holds, found.reason, found.message);
+        self.found(found);
     }
 
     /// Sets the conditions for the credentials and hosts of a run, and for those that its policies no longer grant.
@@ -131,7 +136,7 @@ impl Conditions<'_> {
     /// Sets the conditions of the change ticket and of the emergency of a run.
     fn declared(&mut self, decided: &Decided) {
         for fact in terms::facts(decided) {
-            self.set(fact.type_, fact.holds, fact.reason, fact.message);
+            self.found(fact);
         }
     }
 
@@ -165,10 +170,18 @@ pub(super) fn report(
         generation,
         now,
     };
+    let (state, approved) = state.split();
+    if let Some(approved) = approved {
+        conditions.found(approved.clone());
+    }
     match state {
         State::Over => return status,
         // What is about to come is told when it has.
-        State::Next | State::Lacking | State::Confinable(..) if failure.is_none() => return status,
+        State::Next | State::Lacking | State::Confinable(..)
+            if failure.is_none() && approved.is_none() =>
+        {
+            return status;
+        }
         State::Waiting(obstacle) => waits(&mut conditions, failure.unwrap_or(obstacle)),
         State::Asking(obstacle, asked) => {
             let said = conditions.status.approval.take();
@@ -177,7 +190,7 @@ pub(super) fn report(
                 approval::shown(Some(obstacle), asked, failure, said.as_ref());
             waits(&mut conditions, failure.unwrap_or(obstacle));
         }
-        State::Next | State::Lacking | State::Confinable(..) => {
+        State::Next | State::Lacking | State::Confinable(..) | State::Approved(..) => {
             if let Some(failure) = failure {
                 waits(&mut conditions, failure);
             }
@@ -211,16 +224,9 @@ pub(super) fn report(
                 let Some(seen) = seen() else {
                     return status;
                 };
-                if let Some(decided) = decided.as_ref().filter(|_| seen.has_begun(run)) {
-                    goes_on(&mut conditions, run, decided, &seen, None);
-                    if terms::failed_condition(end).is_none() {
-                        conditions.declared(decided);
-                    }
-                    conditions.granted(decided, None);
-                }
-                conditions.failed(end);
-                is_over(&mut conditions, end, at.unwrap_or(now));
-                status.outputs = seen.outputs().or(status.outputs);
+                let decided = decided.as_deref().filter(|_| seen.has_begun(run));
+                let end = (end, at.unwrap_or(now));
+                ended(&mut conditions, run, end, decided, &seen);
             }
             Some(failure) => {
                 let message = format!("{}{NOT_OVER}{failure}", end.message);
@@ -231,6 +237,28 @@ pub(super) fn report(
     status.phase.get_or_insert_default();
     status.observed_generation = generation;
     status
+}
+
+/// Sets the conditions and the outputs of a run without active processes; `decided` is its decision, if it has begun.
+fn ended(
+    conditions: &mut Conditions<'_>,
+    run: &HarnessRun,
+    (end, at): (&RunEnd, Timestamp),
+    decided: Option<&Decided>,
+    seen: &Seen<'_>,
+) {
+    if let Some(decided) = decided {
+        goes_on(conditions, run, decided, seen, None);
+        if terms::failed_condition(end).is_none() {
+            conditions.declared(decided);
+        }
+        conditions.granted(decided, None);
+    }
+    conditions.failed(end);
+    is_over(conditions, end, at);
+    if let Some(outputs) = seen.outputs() {
+        conditions.status.outputs = Some(outputs);
+    }
 }
 
 /// Formats the hosts that a run requires, or else those of its credentials.
@@ -244,7 +272,7 @@ fn hosts(decided: &Decided) -> String {
     all.join(", ")
 }
 
-/// Sets the conditions of a run that has not begun.
+/// Sets the condition of the obstacle for which a run has not begun, and removes those of earlier obstacles.
 fn waits(conditions: &mut Conditions<'_>, obstacle: &Failure) {
     let type_ = match obstacle.reason {
         reason if OF_TEMPLATE.contains(&reason) => TEMPLATE_RESOLVED,
@@ -254,6 +282,8 @@ fn waits(conditions: &mut Conditions<'_>, obstacle: &Failure) {
         "SecretsNotReadable" => CREDENTIALS_READY,
         reason => terms::waits_for(reason).unwrap_or(JOB_CREATED),
     };
+    let is_current = |known: &Condition| known.type_ == type_ || known.status != "False";
+    conditions.status.conditions.retain(is_current);
     conditions.set(type_, false, obstacle.reason, obstacle.message.as_str());
     conditions.status.phase = Some(RunPhase::Pending);
 }
@@ -273,10 +303,7 @@ fn goes_on(
         decided.template.as_str(),
     );
     if !decided.approvals.is_empty() {
-        let Fact {
-            reason, message, ..
-        } = approval::fact(&decided.approvals);
-        conditions.set(APPROVED, true, reason, message);
+        conditions.found(approval::fact(&decided.approvals));
     }
     if let Some(workspace) = &decided.workspace {
         conditions.set(WORKSPACE_BOUND, true, "Bound", workspace.name.as_str());

@@ -170,12 +170,73 @@ fn approvers_are_asked_while_other_runs_are_before_run() {
     submitted.answer("bob", true, 60);
     // The approval holds for as long as the run waits for the others.
     for at in [70, 700] {
-        let (decision, _) = submitted.decided(at, false);
-        let State::Waiting(why) = decision.state else {
-            panic!("{:?}", decision.state)
-        };
-        assert_eq!(why.reason, "TooManyRuns");
+        let (decision, status) = submitted.decided(at, false);
+        assert_eq!(waits_approved(&decision.state), Some("TooManyRuns"));
+        assert_eq!(
+            approved(&status),
+            "True Success: Approved by bob (security)"
+        );
     }
+}
+
+/// Returns the reason for which a run with its approvals waits.
+fn waits_approved(state: &State) -> Option<&'static str> {
+    let State::Approved(state, _) = state else {
+        return None;
+    };
+    match &**state {
+        State::Waiting(why) => Some(why.reason),
+        _ => None,
+    }
+}
+
+/// Returns the types of the conditions that are False.
+fn obstacles(status: &HarnessRunStatus) -> Vec<&str> {
+    let conditions = status.conditions.iter();
+    let fails = conditions.filter(|condition| condition.status == "False");
+    fails.map(|condition| condition.type_.as_str()).collect()
+}
+
+#[test]
+fn approved_run_reports_its_approvers_and_only_its_present_obstacle() {
+    let mut submitted = submitted();
+    submitted.facts.broker = None;
+    submitted.waits();
+    let asks = submitted.run.status.clone().unwrap();
+    assert_eq!(obstacles(&asks), ["Approved"]);
+    submitted.answer("bob", true, 60);
+    let (decision, status) = submitted.decided(70, false);
+    assert_eq!(waits_approved(&decision.state), Some("BrokerUnavailable"));
+    let expected = "True Success: Approved by bob (security)";
+    assert_eq!(approved(&status), expected);
+    assert_eq!(obstacles(&status), ["BrokerReady"]);
+    assert_eq!(status.phase, Some(RunPhase::Pending));
+    // It requires a workspace of its own, which is created in this pass.
+    let mut spec = submitted.facts.template.as_ref().unwrap().spec.clone();
+    spec.workspace = None;
+    let template = HarnessTemplate::new("parrot", spec);
+    submitted.facts.template = Some(Arc::new(template));
+    submitted.facts.approvals.clear();
+    submitted.waits();
+    submitted.answer("bob", true, 60);
+    let (decision, status) = submitted.decided(80, false);
+    let State::Approved(state, _) = &decision.state else {
+        panic!("{:?}", decision.state)
+    };
+    assert_eq!(**state, State::Lacking);
+    assert!(
+        decision
+            .plan
+            .steps()
+            .any(|step| matches!(step, Step::Apply(_)))
+    );
+    assert_eq!(approved(&status), expected);
+    // An approval that no longer counts is required again.
+    submitted.run.status = Some(status);
+    submitted.facts.locks = lock(&json!({"user": "bob"}));
+    let (_, status) = submitted.decided(90, false);
+    assert!(approved(&status).starts_with("False Waiting"));
+    assert_eq!(obstacles(&status), ["Approved"]);
 }
 
 #[test]
@@ -287,7 +348,7 @@ fn approvals_of_run_are_valid_for_a_day_whatever_it_waits_for() {
             Verdict::Decided(decision) => {
                 let wake = decision.plan.wake;
                 match decision.state {
-                    State::Waiting(_) => assert_eq!(wake, Some(seconds(until)), "{name}"),
+                    State::Approved(..) => assert_eq!(wake, Some(seconds(until)), "{name}"),
                     state => assert!(matches!(state, State::Confinable(..)), "{name}: {state:?}"),
                 }
             }

@@ -208,6 +208,17 @@ impl Approvals {
         let is_granted = matches!(self.verdict, Verdict::Granted { .. });
         is_granted && !self.valid_until().is_some_and(|until| has_come(now, until))
     }
+
+    /// Returns the condition that all required approvals are given and count at this instant; `None` otherwise.
+    #[must_use]
+    pub fn given(&self, now: Timestamp) -> Option<Fact> {
+        match &self.verdict {
+            Verdict::Granted { by, .. } if self.are_valid(now) => {
+                Some(granted(by, self.on_call.as_ref()))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Returns the rules without their approvals that have additional approvers by now, by their names; `required` are the

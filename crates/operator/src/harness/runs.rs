@@ -23,7 +23,7 @@ use oz_runs::authority::Endpoint;
 use oz_runs::lean;
 use oz_runs::objects::policy_name;
 use oz_runs::policy::{Matching, PodSecurity};
-use oz_runs::queue::{ahead, place, workspace_of};
+use oz_runs::queue::{ahead, is_before, is_held_up, is_queued, place, workspace_of};
 use oz_runs::run::{Facts, Question, Runs, candidate, is_hidden, is_over};
 use oz_runs::stored::StoredObject;
 use oz_runtime::Store;
@@ -103,6 +103,16 @@ impl Observe<Runs> for HarnessRuns {
                             && is_same(other)
                             && place(other) > place(run)
                     }),
+                    // The run gives up its place in the queue of the limits.
+                    (false, Some(_)) if is_held_up(run) => {
+                        waiting(runs, |other| is_same(other) && is_queued(other))
+                    }
+                    // The run has its place in that queue from this status on.
+                    (false, Some(_)) if is_queued(run) => {
+                        let queued = run.metadata.uid.as_deref();
+                        let queued = queued.and_then(|uid| runs.by_uid(uid));
+                        queued.into_iter().collect()
+                    }
                     (false, Some(_)) => Vec::new(),
                 }
             })
@@ -224,8 +234,8 @@ impl HarnessRuns {
         waiting.count()
     }
 
-    /// Returns the number of runs that are not over and that have begun or were created before this
-    /// one, if a policy with a limit applies to both their template and the template of this run.
+    /// Returns the number of runs that are not over and that are before this one in the queue of the
+    /// limits, if a policy with a limit applies to both their template and the template of this run.
     fn older(&self, policies: &[Arc<BrokerPolicy>], run: &HarnessRun) -> usize {
         let all = policies.iter().map(AsRef::as_ref);
         let matching = Matching::from_policies(all, &run.spec.template_ref.name);
@@ -245,9 +255,7 @@ impl HarnessRuns {
         let older = self.runs.select(|other| {
             other.metadata.namespace == run.metadata.namespace
                 && !is_over(other)
-                && (!has_not_begun(other)
-                    || place(other) < place(run)
-                    || other.uid().is_some_and(|uid| self.made.has(&uid)))
+                && (is_before(other, run) || other.uid().is_some_and(|uid| self.made.has(&uid)))
                 && other.metadata.uid != run.metadata.uid
                 && !Matching::from_policies(limiting.iter().copied(), &other.spec.template_ref.name)
                     .is_empty()

@@ -43,8 +43,8 @@ pub struct Facts {
     pub workspace: Option<Arc<Workspace>>,
     /// Number of runs before this one in the queue of its workspace, without the holder.
     pub ahead: usize,
-    /// Number of active runs of the namespace that have begun or were created earlier, with templates to which the
-    /// policies with a limit apply.
+    /// Number of active runs of the namespace that are before this one in the queue of the limits, with templates to which
+    /// the policies with a limit apply.
     pub older: usize,
     /// Address of the broker; `None` until it has an address and a certificate.
     pub broker: Option<Arc<Endpoint>>,

@@ -28,6 +28,9 @@ pub use decided::{Decided, HeldWorkspace};
 pub use existing::{COMPLETED, RunEnd, is_hidden};
 pub use facts::{Asked, Facts, Pending, Question, State};
 pub use grants::Granted;
+pub(crate) use report::{
+    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, WORKSPACE_BOUND,
+};
 pub use spec::{candidate, is_concerned_by, is_over, spec_digest};
 
 use super::objects::Broker;

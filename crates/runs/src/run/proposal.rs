@@ -26,6 +26,7 @@ use super::resolving::{Chosen, chosen, refused, resolved};
 use super::spec::{access, candidate, judged, spec_digest};
 use crate::objects::KIND;
 use crate::policy::Matching;
+use crate::queue::TOO_MANY_RUNS;
 use crate::stored::StoredObject;
 use crate::template::Resolved;
 use crate::{admission, pod, requires, terms};
@@ -283,7 +284,7 @@ impl Proposal for RunProposal<'_> {
             "{most} runs, the maximum of a BrokerPolicy's limits.concurrentRuns, are before it; it \
              begins when they have ended"
         );
-        Err(Stop::Wait(Failure::invalid("TooManyRuns", message)))
+        Err(Stop::Wait(Failure::invalid(TOO_MANY_RUNS, message)))
     }
 
     fn needs_approval(&self, _: Option<&Judgement>) -> bool {

@@ -22,21 +22,21 @@ use crate::requires::destination;
 use crate::stored::StoredObject;
 
 /// Condition: the template is resolved.
-const TEMPLATE_RESOLVED: &str = "TemplateResolved";
+pub(crate) const TEMPLATE_RESOLVED: &str = "TemplateResolved";
 /// Condition: the approvals that the template requires are given.
 const APPROVED: &str = conditions::APPROVED;
 /// Condition: the run holds its workspace.
-const WORKSPACE_BOUND: &str = "WorkspaceBound";
+pub(crate) const WORKSPACE_BOUND: &str = "WorkspaceBound";
 /// Condition: the source of the prompt is resolved.
 const PROMPT_RESOLVED: &str = "PromptResolved";
 /// Condition: a broker is available.
-const BROKER_READY: &str = "BrokerReady";
+pub(crate) const BROKER_READY: &str = "BrokerReady";
 /// Condition: the run has the credentials that its template requires.
-const CREDENTIALS_READY: &str = "BrokerCredentialsReady";
+pub(crate) const CREDENTIALS_READY: &str = "BrokerCredentialsReady";
 /// Condition: the run reaches the hosts that its template requires, and no others.
 const EGRESS_CONFIGURED: &str = "EgressConfigured";
 /// Condition: the Job exists.
-const JOB_CREATED: &str = "JobCreated";
+pub(crate) const JOB_CREATED: &str = "JobCreated";
 /// Condition: the agent runs.
 const POD_READY: &str = "PodReady";
 

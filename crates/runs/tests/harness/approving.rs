@@ -18,6 +18,7 @@ use oz_core::access::stamp::Stamp;
 use oz_core::controller::{Controller as _, Decision, Outcome, Step, Verdict};
 use oz_core::kinds::Kind as _;
 use oz_core::lifecycle::seal::Keys;
+use oz_runs::queue::{is_held_up, is_queued};
 use oz_runs::run::{Question, State};
 use oz_trail::Action;
 use serde_json::{Value, json};
@@ -167,6 +168,7 @@ fn approvers_are_asked_while_other_runs_are_before_run() {
         decision.state
     );
     assert_eq!(decision.plan.wake, Some(seconds(600)));
+    assert!(is_held_up(&submitted.run));
     submitted.answer("bob", true, 60);
     // The approval holds for as long as the run waits for the others.
     for at in [70, 700] {
@@ -176,6 +178,8 @@ fn approvers_are_asked_while_other_runs_are_before_run() {
             approved(&status),
             "True Success: Approved by bob (security)"
         );
+        submitted.run.status = Some(status);
+        assert!(is_queued(&submitted.run) && !is_held_up(&submitted.run));
     }
 }
 

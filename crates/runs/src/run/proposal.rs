@@ -31,8 +31,7 @@ use crate::stored::StoredObject;
 use crate::template::Resolved;
 use crate::{admission, pod, requires, terms};
 
-/// Time for which a run waits for its change ticket or for the audit records that its emergency requires, and for which its
-/// approvals are valid.
+/// Time for which a run waits for its change ticket, for which its approvals count, and within which an emergency begins.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 
 /// A run that has not begun.
@@ -123,14 +122,23 @@ impl RunProposal<'_> {
         Some((ticket, stamp.requester.user.clone()))
     }
 
-    /// Returns the instant at which the run stops waiting, if there is one: a day after its last approval. While it waits for
-    /// its change ticket or its emergency, it is the deadline of missing approvals, and a day after its creation if it requires none.
+    /// Returns the instant at which the run stops waiting, if there is one: a day after its last approval, and a day after the
+    /// creation of an emergency. While it waits for its change ticket, it is the deadline of missing approvals, and a day after
+    /// its creation if it requires none.
     pub(super) fn waits_until(&self, is_bounded: bool) -> Option<Timestamp> {
         match &self.approvals {
             Some(approvals) if is_bounded => Some(approvals.waits_until()),
             Some(approvals) => approvals.valid_until(),
-            None => is_bounded.then(|| after(self.run.identity.created, LONGEST_WAIT)),
+            None => {
+                let is_bounded = is_bounded || self.is_emergency();
+                is_bounded.then(|| after(self.run.identity.created, LONGEST_WAIT))
+            }
         }
+    }
+
+    /// Checks whether the run declares an emergency.
+    pub(super) fn is_emergency(&self) -> bool {
+        self.run.spec.is_emergency()
     }
 
     /// Requires a read of the approvals from the API server before an approved run begins.
@@ -246,7 +254,7 @@ impl Proposal for RunProposal<'_> {
     }
 
     fn emergency(&self) -> Result<Option<emergency::Terms>, Failure> {
-        if !self.run.spec.is_emergency() {
+        if !self.is_emergency() {
             return Ok(None);
         }
         let template = self.template.as_ref().ok();

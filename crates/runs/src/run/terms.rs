@@ -21,6 +21,9 @@ const TOO_MANY_REVIEWS: &str = "TooManyOpenReviews";
 /// The reason of an emergency without audit records in the cluster, from which reviews are created.
 const REVIEWS_UNAVAILABLE: &str = "ReviewsUnavailable";
 
+/// The reason of an emergency that did not begin in time.
+const EMERGENCY_TIMED_OUT: &str = "EmergencyTimedOut";
+
 /// The change ticket and the deadline of a run that has not begun.
 #[derive(Default)]
 pub(super) struct Awaited {
@@ -32,7 +35,8 @@ pub(super) struct Awaited {
 
 impl Awaited {
     /// Creates it for a run that may still begin, and waits for `obstacle`, if a rule does not hold. A run without an end
-    /// would query the server of a ticket check forever, or wait for audit records that no component writes.
+    /// would query the server of a ticket check forever, wait for audit records that no component writes, or begin without
+    /// approvals when its emergency no longer exists.
     ///
     /// # Errors
     /// The end of a run that has waited for too long.
@@ -46,6 +50,15 @@ impl Awaited {
         let over = until.filter(|until| has_come(now, *until));
         if let Some((obstacle, until)) = obstacle.zip(over) {
             return Err(waited(obstacle, until));
+        }
+        if let Some(until) = over.filter(|_| proposal.is_emergency()) {
+            return Err(refused(
+                EMERGENCY_TIMED_OUT,
+                format!(
+                    "the emergency did not begin within a day of its creation (until {until}); submit the \
+                     run again, without spec.emergency if the emergency no longer exists"
+                ),
+            ));
         }
         let obstacle = obstacle.filter(|obstacle| ticket::is_awaited(obstacle.reason));
         Ok(Self {
@@ -127,7 +140,7 @@ pub(super) fn failed_condition(end: &RunEnd) -> Option<&'static str> {
     }
     match reason {
         ticket::REFUSED => Some(conditions::TICKET_ACCEPTED),
-        TOO_MANY_REVIEWS | REVIEWS_UNAVAILABLE => Some(conditions::EMERGENCY),
+        TOO_MANY_REVIEWS | REVIEWS_UNAVAILABLE | EMERGENCY_TIMED_OUT => Some(conditions::EMERGENCY),
         approval::DENIED => Some(conditions::APPROVED),
         _ => None,
     }

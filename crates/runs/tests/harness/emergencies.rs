@@ -1,6 +1,8 @@
 //! Emergencies of runs: they begin without approvals and change tickets, for users whom the template names, and are
 //! reviewed afterwards.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use oz_api::conditions;
 use oz_api::harness::RunPhase;
@@ -11,9 +13,9 @@ use oz_runs::run::{Question, State};
 use oz_trail::Action;
 use serde_json::{Value, json};
 
-use crate::now;
 use crate::runs::{Begun, Submitted};
 use crate::tickets::{condition, decide, records, seconds, submitted};
+use crate::{now, policy};
 
 /// The template's fields: bob must approve, a ticket is required, ada may declare an emergency that erin reviews.
 fn fields() -> Value {
@@ -118,6 +120,57 @@ fn emergency_waits_a_day_for_audit_records_in_the_cluster() {
         "{}",
         records[0].message
     );
+}
+
+#[test]
+fn emergency_begins_within_a_day_of_its_creation_whatever_it_waits_for() {
+    const DAY: i64 = 24 * 60 * 60;
+    /// The removal of what an emergency requires.
+    type Obstacle = fn(&mut Submitted);
+    let obstacles: [(&str, Obstacle); 4] = [
+        ("nothing", |_| {}),
+        ("a broker", |it| it.facts.broker = None),
+        ("its other emergencies", |it| it.facts.unreviewed = None),
+        ("other runs", |it| {
+            let limits = json!({"grants": {}, "limits": {"concurrentRuns": 1}});
+            it.facts.policies = vec![Arc::new(policy("limits", limits))];
+            it.facts.older = 1;
+        }),
+    ];
+    for (name, obstacle) in obstacles {
+        let mut declared = declared(0);
+        obstacle(&mut declared);
+        let Submitted {
+            controller,
+            run,
+            facts,
+        } = &declared;
+        match controller.decide(seconds(DAY - 1), run, facts, &[]) {
+            Verdict::Decided(decision) => match decision.state {
+                State::Waiting(_) => assert_eq!(decision.plan.wake, Some(seconds(DAY)), "{name}"),
+                state => assert!(matches!(state, State::Confinable(..)), "{name}: {state:?}"),
+            },
+            Verdict::Need { question, .. } => {
+                let is_expected = matches!(question, Question::Emergencies(_));
+                assert!(is_expected, "{name}: {question:?}");
+            }
+        }
+        for second in [DAY, 3 * DAY] {
+            let (decision, status) = decide(&declared, second);
+            assert_eq!(status.phase, Some(RunPhase::Failed), "{name}");
+            let expected = "False EmergencyTimedOut";
+            assert_eq!(
+                condition(&status, conditions::EMERGENCY),
+                expected,
+                "{name}"
+            );
+            let records = records(&decision.plan);
+            assert_eq!(records[0].action, Action::RequestDenied, "{name}");
+            let expected =
+                "the emergency did not begin within a day of its creation (until 2026-02-01";
+            assert!(records[0].message.starts_with(expected), "{:?}", records[0]);
+        }
+    }
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub(super) fn has_started(pod: &Pod) -> bool {
 }
 
 /// Returns the instant from which on the status reports the late start of a pod; `None` after its start.
-pub(super) fn told_from(pod: &Pod) -> Option<Timestamp> {
+pub(super) fn reported_from(pod: &Pod) -> Option<Timestamp> {
     let created = pod.metadata.creation_timestamp.as_ref()?.0;
     (!has_started(pod)).then(|| after(created, START_WAIT))
 }

@@ -123,13 +123,13 @@ impl<K: Kind> Controller for Transient<K> {
             };
             remove(marks, &live)
         });
-        let news = live.iter().zip(grants).filter_map(|(live, grant)| {
+        let records = live.iter().zip(grants).filter_map(|(live, grant)| {
             let end = End::of_gone(now, grant.until);
             (!revoke::is_leaving(live)).then(|| Step::Record(ended(now, &end, &grant)))
         });
-        // One that ended before it went had nothing left.
+        // An object that ended before its deletion has no binding.
         let looks = last.filter(|last| !last.is_over()).map(|last| last.look());
-        removed.then(looks).then(news)
+        removed.then(looks).then(records)
     }
 
     fn transitions(
@@ -219,7 +219,7 @@ impl<K: Kind> Transient<K> {
         } else {
             remove(marks, &live)
         };
-        // What is known is gone; only now is asked for what nobody has told of.
+        // The live objects are deleted first; then the API server is asked for a binding that no watch has shown.
         let plan = plan.then([binding.look()]).then(
             self.records(now, binding, end, grant)
                 .into_iter()
@@ -253,8 +253,8 @@ impl<K: Kind> Transient<K> {
         grant: Option<&Grant>,
     ) -> Vec<Record> {
         let action = end.action();
-        // A binding that is gone leaves who asked to the stamp, and until when to the status.
-        let told = |action: Action| match grant {
+        // Without a binding, the stamp has the requester, and the status has the expiry.
+        let record_of = |action: Action| match grant {
             Some(grant) => ended_as(now, action, end, grant),
             None => {
                 let mut record =
@@ -269,10 +269,10 @@ impl<K: Kind> Transient<K> {
                 .status
                 .is_some_and(|status| status.activated_at.is_some());
         match end.reason {
-            EndReason::DriftDetected => vec![told(Action::DriftDetected), told(action)],
-            // What was never in effect and is withdrawn is no fact about access.
+            EndReason::DriftDetected => vec![record_of(Action::DriftDetected), record_of(action)],
+            // The deletion of an object that was never in effect has no audit record.
             EndReason::Deleted if !was_made => Vec::new(),
-            _ => vec![told(action)],
+            _ => vec![record_of(action)],
         }
     }
 

@@ -266,9 +266,9 @@ impl Pass<'_, '_> {
             return None;
         }
         let (end, at) = self.seen.job_end()?;
-        // How it ended is told by what ended first: what fails while it is being ended fails for that.
-        let told = remembered(self.run).filter(|_| end.phase == RunPhase::Failed);
-        let end = told.map_or(end, |told| RunEnd::from(&told));
+        // A run that fails while it is being ended fails because of that end.
+        let begun = remembered(self.run).filter(|_| end.phase == RunPhase::Failed);
+        let end = begun.map_or(end, |begun| RunEnd::from(&begun));
         Some(match self.seen.active().next() {
             None => State::Ended(end, at, self.decided()),
             Some(_) => State::Ending(end, self.decided()),
@@ -293,13 +293,13 @@ impl Pass<'_, '_> {
             seen,
             ..
         } = *self;
-        let told_from = seen.newest().and_then(jobs::told_from);
-        let told_at = facts.job_made.then(|| decided.told_at());
+        let reported_from = seen.newest().and_then(jobs::reported_from);
+        let reported_at = facts.job_made.then(|| decided.reported_at());
         let pending = Pending {
             until: until(&decided, seen),
             ready_until: ready_until(runs, seen).or(looked_for_at(now, seen)),
-            told_from: told_from.filter(|from| !has_come(now, *from)),
-            quiet_until: told_at.filter(|at| !has_come(now, *at)),
+            reported_from: reported_from.filter(|from| !has_come(now, *from)),
+            quiet_until: reported_at.filter(|at| !has_come(now, *at)),
         };
         let policies = facts.policies.iter().map(AsRef::as_ref);
         let granted = match facts.has_policies {

@@ -25,7 +25,7 @@ const PURPOSE: Purpose = Purpose::HarnessRun;
 
 /// The delay of the status about the Job of a run that begins: most pods start within it, so that one write reports
 /// both.
-const TOLD_AFTER: SignedDuration = SignedDuration::from_secs(2);
+const REPORTED_AFTER: SignedDuration = SignedDuration::from_secs(2);
 
 /// A run that may begin, or has begun.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,8 +105,8 @@ pub struct HeldWorkspace {
 
 impl Decided {
     /// Returns the instant at which the status reports the creation of the Job, if its pod has not started by then.
-    pub(super) fn told_at(&self) -> Timestamp {
-        after(self.decided_at, TOLD_AFTER)
+    pub(super) fn reported_at(&self) -> Timestamp {
+        after(self.decided_at, REPORTED_AFTER)
     }
 
     /// Returns the name of its template, without the kind.

@@ -124,11 +124,11 @@ impl<'a> Seen<'a> {
 
     /// Checks whether the run has started a process, as far as the objects and the status show.
     pub(super) fn has_begun(&self, run: &HarnessRun) -> bool {
-        let told = run
+        let reported_job = run
             .status
             .as_ref()
             .and_then(|status| status.job_name.as_ref());
-        told.is_some() || self.job.is_some() || !self.pods.is_empty()
+        reported_job.is_some() || self.job.is_some() || !self.pods.is_empty()
     }
 
     /// Returns the pods in which a process may still run.

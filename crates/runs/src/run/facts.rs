@@ -160,7 +160,7 @@ pub struct Pending {
     /// Deadline for the start of its pod.
     pub ready_until: Option<Timestamp>,
     /// Instant from which the status reports why the pod has not started.
-    pub told_from: Option<Timestamp>,
+    pub reported_from: Option<Timestamp>,
     /// Instant until which the status does not change before the pod starts, so that one update reports all changes.
     pub quiet_until: Option<Timestamp>,
 }

@@ -4,10 +4,12 @@
 //! observed that no container runs.
 
 mod assess;
+mod conditions;
 pub mod creation;
 mod decided;
 mod drift;
 mod ends;
+mod events;
 mod existing;
 mod facts;
 mod grants;
@@ -18,19 +20,21 @@ mod records;
 mod report;
 mod resolving;
 mod spec;
+mod termination;
 mod terms;
+mod upkeep;
 
 use jiff::SignedDuration;
 use oz_core::lifecycle::seal::Keys;
 
 pub use crate::credential::DecidedCredential;
+pub(crate) use conditions::{
+    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, WORKSPACE_BOUND,
+};
 pub use decided::{Decided, HeldWorkspace};
 pub use existing::{COMPLETED, RunEnd, is_hidden};
 pub use facts::{Asked, Facts, Pending, Question, State};
 pub use grants::Granted;
-pub(crate) use report::{
-    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, WORKSPACE_BOUND,
-};
 pub use spec::{candidate, is_concerned_by, is_over, spec_digest};
 
 use super::objects::Broker;

@@ -11,7 +11,7 @@ use oz_core::lifecycle::window::has_come;
 use oz_trail::Record;
 
 use super::assess::{Facts, Holder, Question, State, again, assess};
-use super::seeding::{Parts, Seeding, is_to_go, told_from};
+use super::seeding::{Parts, Seeding, is_to_go, reported_from};
 use super::{FINALIZER, KIND, Workspaces, claim, report};
 use crate::child::child;
 use crate::isolation::LOOK_AGAIN;
@@ -89,8 +89,8 @@ impl Controller for Workspaces {
             true => plan.wake_at(now + SignedDuration::from_secs(1)),
             false => plan,
         };
-        let told_from = told_from(live).filter(|from| !has_come(now, *from));
-        let plan = told_from.into_iter().fold(plan, Plan::wake_at);
+        let reported_from = reported_from(live).filter(|from| !has_come(now, *from));
+        let plan = reported_from.into_iter().fold(plan, Plan::wake_at);
         let plan = again(now, facts).into_iter().fold(plan, Plan::wake_at);
         Verdict::Decided(Decision { plan, state })
     }

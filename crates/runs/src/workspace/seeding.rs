@@ -206,19 +206,19 @@ fn newest_pod(live: &[Live]) -> Option<Pod> {
 
 /// Returns the instant from which on the status reports a late pod; `None` without a pod, or after its first clone
 /// began.
-pub(super) fn told_from(live: &[Live]) -> Option<Timestamp> {
+pub(super) fn reported_from(live: &[Live]) -> Option<Timestamp> {
     let pod = newest_pod(live)?;
     let first = pod.status.as_ref().and_then(|status| {
         let first = status.init_container_statuses.as_ref()?.first()?;
         first.state.as_ref()
     });
     let has_begun = first.is_some_and(|state| state.waiting.is_none());
-    jobs::told_from(&pod).filter(|_| !has_begun)
+    jobs::reported_from(&pod).filter(|_| !has_begun)
 }
 
 /// Returns the reason why a late pod does not clone yet.
 fn delay(now: Timestamp, workspace: &Workspace, live: &[Live]) -> Option<Delay> {
-    told_from(live).filter(|from| has_come(now, *from))?;
+    reported_from(live).filter(|from| has_come(now, *from))?;
     let pod = newest_pod(live)?;
     let needed = repositories(workspace)
         .iter()

@@ -8,11 +8,8 @@ use oz_core::access::ticket;
 
 use super::objects::workspace_name;
 use super::run::{
-    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, WORKSPACE_BOUND,
+    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, TOO_MANY_RUNS, WORKSPACE_BOUND,
 };
-
-/// The reason of a run that waits for other runs, by the limits of broker policies.
-pub(crate) const TOO_MANY_RUNS: &str = "TooManyRuns";
 
 /// The conditions that are False while a run waits for something other than other runs of the limits.
 const OBSTACLES: [&str; 7] = [

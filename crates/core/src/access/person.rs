@@ -26,7 +26,7 @@ pub fn is_listed(groups: &[String], users: &[String], person: &Requester) -> boo
 /// Returns the name of the user whom a binding names; `None` for a group, and for a service account without its
 /// namespace, which Kubernetes requires.
 #[must_use]
-pub fn bound_user(subject: &rbac::Subject) -> Option<Cow<'_, str>> {
+pub(super) fn bound_user(subject: &rbac::Subject) -> Option<Cow<'_, str>> {
     match subject.kind.as_str() {
         "User" => Some(Cow::Borrowed(&subject.name)),
         "ServiceAccount" => {

@@ -152,8 +152,6 @@ impl StoredBinding<'_> {
     #[must_use]
     pub fn candidate<'b>(&'b self, own_namespace: &'b str) -> Candidate<'b> {
         let phase = self.status.map_or(Phase::Pending, |status| status.phase);
-        let terms = self.terms.as_ref().ok();
-        let subjects = terms.map(|terms| terms.subjects.as_slice());
         Candidate {
             kind: self.kind,
             identity: self.identity(),
@@ -162,7 +160,11 @@ impl StoredBinding<'_> {
             template: None,
             spec_digest: self.spec_digest.clone(),
             phase,
-            subjects: subjects.unwrap_or_default(),
+            subjects: match &self.terms {
+                Ok(terms) => &terms.subjects,
+                // Nothing is granted by such an object.
+                Err(_) => &[],
+            },
             emergency: self.ask().emergency,
         }
     }

@@ -12,7 +12,7 @@ use oz_trail::{Action, Decision, Record, RequestRef};
 use super::grant::details;
 use super::policy::Policy;
 use super::terms::Terms;
-use crate::access::lock;
+use crate::access::lock::{self, Access};
 use crate::access::stamp::{self, StampError};
 use crate::controller::{Sought, Step};
 use crate::kinds;
@@ -92,6 +92,14 @@ pub struct Binding<'a> {
     pub spec_digest: String,
     /// Status.
     pub status: Option<&'a BindingStatus>,
+}
+
+impl Terms {
+    /// Returns the access that a binding with these terms gives in a namespace, or, with `None`, cluster-wide.
+    #[must_use]
+    pub fn access<'a>(&self, requester: &'a Requester, namespace: Option<&'a str>) -> Access<'a> {
+        Access::bound(requester, &self.subjects, namespace).in_emergency(self.emergency)
+    }
 }
 
 impl Binding<'_> {

@@ -8,10 +8,9 @@ use k8s_openapi::api::rbac::v1::{RoleRef, Subject};
 use oz_api::duration::GoDuration;
 use oz_api::example_com::Flat;
 use oz_api::instant::{after, has_come, instant};
-use oz_api::{BindingSubject, RBAC_GROUP, Requester, RoleKind, RoleReference, SubjectKind};
+use oz_api::{BindingSubject, RBAC_GROUP, RoleKind, RoleReference, SubjectKind};
 use serde_json::Value;
 
-use crate::access::lock::Access;
 use crate::validate::{self, Violation};
 
 /// The maximum time for which an object with `duration` waits for its binding, if something prevents it, before it has
@@ -218,12 +217,6 @@ impl Terms {
             Closes::At(until) => Position::Inside(until),
             Closes::After(duration) => Position::Inside(after(now, duration)),
         }
-    }
-
-    /// Returns the access that a binding with these terms gives in a namespace, or, with `None`, cluster-wide.
-    #[must_use]
-    pub fn access<'a>(&self, requester: &'a Requester, namespace: Option<&'a str>) -> Access<'a> {
-        Access::bound(requester, &self.subjects, namespace).in_emergency(self.emergency)
     }
 
     /// Returns the role as the reference of a binding.

@@ -14,16 +14,16 @@ const GRANTS_IN_ROW: usize = 3;
 #[derive(Default)]
 pub(super) struct Queue {
     queued: BTreeSet<Subject>,
-    grants: Places,
-    waiting: Places,
+    grants: Lane,
+    waiting: Lane,
     /// The number of turns of grants since the last one of a waiting object.
     in_row: usize,
 }
 
-/// The places of users.
+/// The queued subjects of users who take turns.
 #[derive(Default)]
-struct Places {
-    /// The users with places, in the order of their turns.
+struct Lane {
+    /// The users with queued subjects, in the order of their turns.
     users: VecDeque<String>,
     /// The subjects of each user in the order of their arrival, which may have left the queue; none is empty.
     subjects: BTreeMap<String, VecDeque<Subject>>,
@@ -33,11 +33,11 @@ struct Places {
 impl Queue {
     /// Adds a subject for a user, whose object waits or is a grant. A user has one place for a subject.
     pub(super) fn push(&mut self, user: String, waits: bool, subject: Subject) {
-        let places = match waits {
+        let lane = match waits {
             true => &mut self.waiting,
             false => &mut self.grants,
         };
-        places.push(user, subject.clone());
+        lane.push(user, subject.clone());
         self.queued.insert(subject);
     }
 
@@ -55,7 +55,7 @@ impl Queue {
     }
 }
 
-impl Places {
+impl Lane {
     fn push(&mut self, user: String, subject: Subject) {
         if !self.taken.insert((user.clone(), subject.clone())) {
             return;
@@ -70,7 +70,9 @@ impl Places {
     /// Removes the first subject of the next user that is still queued, from there too.
     fn pop(&mut self, queued: &mut BTreeSet<Subject>) -> Option<Subject> {
         while let Some(user) = self.users.pop_front() {
-            let mut subjects = self.subjects.remove(&user).unwrap_or_default();
+            let Some(mut subjects) = self.subjects.remove(&user) else {
+                continue;
+            };
             let mut next = None;
             while next.is_none()
                 && let Some(subject) = subjects.pop_front()

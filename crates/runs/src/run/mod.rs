@@ -29,7 +29,7 @@ use oz_core::lifecycle::seal::Keys;
 
 pub use crate::credential::DecidedCredential;
 pub(crate) use conditions::{
-    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, WORKSPACE_BOUND,
+    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, TOO_MANY_RUNS, WORKSPACE_BOUND,
 };
 pub use decided::{Decided, HeldWorkspace};
 pub use existing::{COMPLETED, RunEnd, is_hidden};

@@ -21,12 +21,12 @@ use oz_core::tickets::Tickets;
 use oz_core::validate::Violation;
 
 use super::Runs;
+use super::conditions::TOO_MANY_RUNS;
 use super::facts::{Asked, Facts, Question, Stop};
 use super::resolving::{Chosen, chosen, refused, resolved};
 use super::spec::{access, candidate, judged, spec_digest};
 use crate::objects::KIND;
 use crate::policy::Matching;
-use crate::queue::TOO_MANY_RUNS;
 use crate::stored::StoredObject;
 use crate::template::Resolved;
 use crate::{admission, pod, requires, terms};

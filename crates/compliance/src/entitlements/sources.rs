@@ -125,7 +125,7 @@ pub fn of_policy(policy: &AccessPolicy) -> Result<Vec<Entitlement>, IdentityErro
     Ok(approve.chain(emergency).collect())
 }
 
-/// Returns the entitlements of the users and groups whom these approval rules of a source name.
+/// Returns the entitlements of the users and groups in these approval rules of a source.
 fn of_rules(
     rules: &[ApprovalRule],
     (namespace, source): (&str, &str),
@@ -177,7 +177,7 @@ fn subjects<'a>(
     groups.chain(users.iter().map(|name| (SubjectKind::User, name)))
 }
 
-/// Returns the entitlements of the users and groups whom these settings of a source let declare an emergency.
+/// Returns the entitlements of the users and groups that may declare an emergency by these settings of a source.
 fn of_emergency(
     config: &EmergencyConfig,
     (namespace, source): (&str, &str),

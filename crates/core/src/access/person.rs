@@ -1,4 +1,4 @@
-//! The identity of users: the comparison of two requesters, the search for a requester in a list, and the user whom a
+//! The identity of users: the comparison of two requesters, the search for a requester in a list, and the user that a
 //! binding names.
 
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ pub fn is_listed(groups: &[String], users: &[String], person: &Requester) -> boo
     person.service_account().is_none() && person.groups.iter().any(is_in)
 }
 
-/// Returns the name of the user whom a binding names; `None` for a group, and for a service account without its
+/// Returns the name of the user that a binding names; `None` for a group, and for a service account without its
 /// namespace, which Kubernetes requires.
 #[must_use]
 pub(super) fn bound_user(subject: &rbac::Subject) -> Option<Cow<'_, str>> {

@@ -210,7 +210,7 @@ impl TicketChecks {
         Ok(())
     }
 
-    /// Queues a query for a user, whose object waits or is a grant, unless a turn of another user began it during the
+    /// Queues a query for a user with an object that waits or is a grant, unless a turn of another user began it during the
     /// pause.
     fn queue(&self, known: &mut Known, (user, waits): (String, bool), key: Key) {
         let Some(entry) = known.get_mut(&key) else {

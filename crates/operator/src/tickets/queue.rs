@@ -31,7 +31,7 @@ struct Lane {
 }
 
 impl Queue {
-    /// Adds a subject for a user, whose object waits or is a grant. A user has one place for a subject.
+    /// Adds a subject for a user with an object that waits or is a grant. A subject is added once for a user.
     pub(super) fn push(&mut self, user: String, waits: bool, subject: Subject) {
         let lane = match waits {
             true => &mut self.waiting,

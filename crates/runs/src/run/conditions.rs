@@ -31,9 +31,6 @@ pub(crate) const JOB_CREATED: &str = "JobCreated";
 /// Condition: the agent runs.
 pub(super) const POD_READY: &str = "PodReady";
 
-/// The reason of a run that waits for other runs, by the limits of broker policies.
-pub(crate) const TOO_MANY_RUNS: &str = "TooManyRuns";
-
 /// Reason of [`CREDENTIALS_READY`] and [`EGRESS_CONFIGURED`]: the policies no longer grant the access with which the
 /// run began.
 pub(super) const REVOKED: &str = "PolicyRevoked";

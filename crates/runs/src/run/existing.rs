@@ -205,6 +205,8 @@ impl<'a> Seen<'a> {
     }
 }
 
+/// The reason of a run that waits for other runs, by the limits of broker policies.
+pub(crate) const TOO_MANY_RUNS: &str = "TooManyRuns";
 /// Condition: the run has ended.
 pub const COMPLETED: &str = "Completed";
 /// The end reason of a run with a decision that an earlier release sealed.

@@ -29,9 +29,10 @@ use oz_core::lifecycle::seal::Keys;
 
 pub use crate::credential::DecidedCredential;
 pub(crate) use conditions::{
-    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, TOO_MANY_RUNS, WORKSPACE_BOUND,
+    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, WORKSPACE_BOUND,
 };
 pub use decided::{Decided, HeldWorkspace};
+pub(crate) use existing::TOO_MANY_RUNS;
 pub use existing::{COMPLETED, RunEnd, is_hidden};
 pub use facts::{Asked, Facts, Pending, Question, State};
 pub use grants::Granted;

@@ -21,7 +21,7 @@ use oz_core::tickets::Tickets;
 use oz_core::validate::Violation;
 
 use super::Runs;
-use super::conditions::TOO_MANY_RUNS;
+use super::existing::TOO_MANY_RUNS;
 use super::facts::{Asked, Facts, Question, Stop};
 use super::resolving::{Chosen, chosen, refused, resolved};
 use super::spec::{access, candidate, judged, spec_digest};

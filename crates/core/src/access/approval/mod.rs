@@ -36,7 +36,7 @@ pub(super) use stage::{evaluate, granted, requested};
 pub struct ApprovalRequest<'a> {
     /// User who requests access.
     pub requester: &'a Requester,
-    /// The users whom the subjects of a transient binding name. Members of its groups are not among them: a group can
+    /// The users that the subjects of a transient binding name. Members of its groups are not among them: a group can
     /// contain all approvers.
     pub bound: Vec<Requester>,
     /// Required approvals.

@@ -28,7 +28,7 @@ pub const AWAY: &str = "TicketCheckUnavailable";
 pub const UNKNOWN: &str = "TicketCheckUnknown";
 /// The reason of a request of which the change ticket is not accepted.
 pub const REFUSED: &str = "TicketRefused";
-/// The reason of a request about whose change ticket no server is asked, because too many are being checked.
+/// The reason of a request with a change ticket that no server is asked about, because too many are being checked.
 pub const TOO_MANY: &str = "TooManyTickets";
 
 /// The number of intervals of its check for which a grant lasts while no server responds about its change

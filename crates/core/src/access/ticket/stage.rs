@@ -381,7 +381,11 @@ mod tests {
         ] {
             let mut facts = [before.clone()];
             limit(&mut facts, failure);
-            assert_eq!(facts, [after.clone()], "{before:?} {failure:?}");
+            assert_eq!(
+                facts.as_slice(),
+                std::slice::from_ref(after),
+                "{before:?} {failure:?}"
+            );
         }
     }
 }

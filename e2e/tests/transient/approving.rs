@@ -66,11 +66,13 @@ impl Stage {
         };
         let object = binding(name, &json!({"duration": "10m"}));
         let parsed: TransientRoleBinding = serde_json::from_value(object.clone())?;
+        // The name alone is in each stamp, as the namespace.
+        let applied = format!(r#"{{"name":"{}","digest":"#, self.fixture.name());
         eventually("the policy to be asked", CONDITION_TIMEOUT, async || {
             let stamped = self.fixture.bindings().create(&dry, &parsed).await?;
             let stamp = stamped.annotations().get(labels::REQUESTER).cloned();
             Ok(stamp
-                .is_some_and(|stamp| stamp.contains(self.fixture.name()))
+                .is_some_and(|stamp| stamp.contains(&applied))
                 .then_some(()))
         })
         .await?;

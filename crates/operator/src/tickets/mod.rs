@@ -69,14 +69,22 @@ type Key = (Subject, String);
 /// The results by subject and check.
 type Known = BTreeMap<Key, Entry>;
 
+/// The state of the query of one check for one subject.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Query {
+    #[default]
+    None,
+    /// The query waits for a pause, or for a turn.
+    Queued,
+    Running,
+}
+
 /// The result of one check for one subject.
 #[derive(Default)]
 struct Entry {
     said: Option<Said>,
-    /// Whether a query is queued or running.
-    asking: bool,
-    running: bool,
-    /// The users whose requests use the result, with the time of their last query.
+    query: Query,
+    /// The users of the requests that use the result, with the time of their last query.
     users: BTreeMap<String, Timestamp>,
     /// The UIDs of the affected requests, and whether they wait for any result.
     concerned: BTreeMap<String, bool>,
@@ -190,10 +198,10 @@ impl TicketChecks {
         let entry = shared.admit(&mut known, &key, &user, is_waiting)?;
         let waits = entry.concerned.entry(wanted.request).or_default();
         *waits |= is_waiting;
-        if entry.running {
+        if entry.query == Query::Running {
             return Ok(());
         }
-        entry.asking = true;
+        entry.query = Query::Queued;
         let said = entry.said.as_ref();
         let next = said.map_or(now, |said| after(said.asked_at, APART));
         let pause = next.duration_since(now).clamp(SignedDuration::ZERO, APART);
@@ -216,7 +224,7 @@ impl TicketChecks {
         let Some(entry) = known.get_mut(&key) else {
             return;
         };
-        if entry.running || !entry.asking {
+        if entry.query != Query::Queued {
             return;
         }
         let (subject, check) = &key;
@@ -224,7 +232,7 @@ impl TicketChecks {
             server.queue.lock().push(user, waits, subject.clone());
             self.begin(known, check, server);
         } else {
-            entry.running = true;
+            entry.query = Query::Running;
             tokio::spawn(self.clone().ask(key, None));
         }
     }
@@ -238,7 +246,7 @@ impl TicketChecks {
             };
             let key = (subject, check.to_owned());
             if let Some(entry) = known.get_mut(&key) {
-                entry.running = true;
+                entry.query = Query::Running;
                 tokio::spawn(self.clone().ask(key, Some(turn)));
             }
         }
@@ -270,8 +278,7 @@ impl TicketChecks {
             };
             let away = matches!(answer, Answer::Away(_));
             let since = entry.said.as_ref().and_then(|said| said.away_since);
-            entry.asking = false;
-            entry.running = false;
+            entry.query = Query::None;
             entry.said = Some(Said {
                 asked_at,
                 away_since: away.then(|| since.unwrap_or(asked_at)),
@@ -306,7 +313,9 @@ impl Shared {
         waits: bool,
     ) -> Result<&'a mut Entry, Failure> {
         if known.len() >= MANY && !known.contains_key(key) {
-            known.retain(|(_, check), entry| entry.asking || !self.is_old(check, entry));
+            known.retain(|(_, check), entry| {
+                entry.query != Query::None || !self.is_old(check, entry)
+            });
             if known.len() >= MOST {
                 return Err(Failure::transient(
                     ticket::TOO_MANY,

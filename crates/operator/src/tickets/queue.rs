@@ -2,9 +2,10 @@
 //! queries for grants come before those for waiting objects. While objects wait, one of four turns is for them: otherwise,
 //! they would wait forever for a server that responds too slowly for all grants.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use oz_core::tickets::Subject;
+use oz_engine::Flows;
 
 /// The maximum number of consecutive turns of grants while objects wait.
 const GRANTS_IN_ROW: usize = 3;
@@ -20,13 +21,10 @@ pub(super) struct Queue {
     in_row: usize,
 }
 
-/// The queued subjects of users who take turns.
+/// The queued subjects of users who take turns, each once for a user. A subject may have left the queue.
 #[derive(Default)]
 struct Lane {
-    /// The users with queued subjects, in the order of their turns.
-    users: VecDeque<String>,
-    /// The subjects of each user in the order of their arrival, which may have left the queue; none is empty.
-    subjects: BTreeMap<String, VecDeque<Subject>>,
+    turns: Flows<Subject>,
     taken: BTreeSet<(String, Subject)>,
 }
 
@@ -57,38 +55,20 @@ impl Queue {
 
 impl Lane {
     fn push(&mut self, user: String, subject: Subject) {
-        if !self.taken.insert((user.clone(), subject.clone())) {
-            return;
+        let place = (user, subject);
+        if !self.taken.contains(&place) {
+            self.turns.push(&place.0, place.1.clone());
+            self.taken.insert(place);
         }
-        let subjects = self.subjects.entry(user.clone()).or_default();
-        if subjects.is_empty() {
-            self.users.push_back(user);
-        }
-        subjects.push_back(subject);
     }
 
     /// Removes the first subject of the next user that is still queued, from there too.
     fn pop(&mut self, queued: &mut BTreeSet<Subject>) -> Option<Subject> {
-        while let Some(user) = self.users.pop_front() {
-            let Some(mut subjects) = self.subjects.remove(&user) else {
-                continue;
-            };
-            let mut next = None;
-            while next.is_none()
-                && let Some(subject) = subjects.pop_front()
-            {
-                next = queued.take(&subject);
-                self.taken.remove(&(user.clone(), subject));
-            }
-            if !subjects.is_empty() {
-                self.subjects.insert(user.clone(), subjects);
-                self.users.push_back(user);
-            }
-            if next.is_some() {
-                return next;
-            }
-        }
-        None
+        let Self { turns, taken } = self;
+        turns.pop_where(|user, subject| {
+            taken.remove(&(user.to_owned(), subject.clone()));
+            queued.remove(subject)
+        })
     }
 }
 

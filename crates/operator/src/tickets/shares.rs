@@ -9,7 +9,7 @@ use oz_outbound::Proxies;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::{Entry, Key, Known, MOST, SHARE, TicketChecks};
+use super::{Entry, Key, Known, MOST, Query, SHARE, TicketChecks};
 
 /// The ticket checks of a configuration with the check `jira` and an interval of a minute, and their clock.
 fn checks() -> (TicketChecks, Arc<Mutex<Timestamp>>) {
@@ -37,7 +37,7 @@ fn fill(checks: &TicketChecks, known: &mut Known, user: &str, count: usize, wait
     for number in 0..count {
         let key = key(&format!("{user}-{number}"));
         if let Ok(entry) = checks.0.admit(known, &key, user, waits) {
-            entry.asking = true;
+            entry.query = Query::Queued;
             admitted += 1;
         }
     }
@@ -105,7 +105,7 @@ fn one_user_leaves_room_for_others_and_all_users_together_have_a_maximum() {
     assert_eq!(fill(&checks, &mut known, "alice", SHARE + 1, true), SHARE);
     for number in SHARE..MOST - 1 {
         let entry = Entry {
-            asking: true,
+            query: Query::Queued,
             ..Entry::default()
         };
         known.insert(key(&format!("other-{number}")), entry);

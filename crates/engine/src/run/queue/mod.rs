@@ -5,15 +5,13 @@
 //! cannot be satisfied do not postpone one expiry. Objects that only changed take turns by flow: the
 //! requests of one person wait for each other, and one of each person begins in turn.
 
-mod flows;
-
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use oz_core::lifecycle::window::has_come;
 
-use flows::Flows;
+use crate::flows::Flows;
 
 /// The ratio of concurrent urgent passes to concurrent ordinary ones. Passes that are due together
 /// all begin, so that the first step of each comes before the second of any;
@@ -83,7 +81,7 @@ struct Entry {
 pub(crate) struct Queue {
     entries: HashMap<Key, Entry>,
     urgent: VecDeque<Key>,
-    ordinary: Flows,
+    ordinary: Flows<Key>,
     wakes: BTreeSet<(Timestamp, Key)>,
     retries: BTreeSet<(Instant, Key)>,
     running_urgent: usize,

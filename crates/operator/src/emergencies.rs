@@ -14,7 +14,7 @@ use oz_core::access::seal::Keys;
 use oz_core::controller::Failure;
 use oz_core::kinds::AccessRequest;
 use oz_core::transient::Kind;
-use oz_runs::run::is_over;
+use oz_runs::run::{has_begun, is_over};
 use oz_runtime::Store;
 use oz_trail::{AuditEvent, Record};
 use parking_lot::Mutex;
@@ -45,9 +45,7 @@ pub(crate) struct RunLookup(pub(crate) Store<HarnessRun>);
 impl RequestLookup for RunLookup {
     fn may_hold(&self, uid: &str) -> Option<bool> {
         let run = self.0.by_uid(uid)?;
-        let status = run.status.as_ref();
-        let has_begun = status.is_some_and(|status| status.job_name.is_some());
-        Some(!is_over(&run) || has_begun)
+        Some(!is_over(&run) || has_begun(&run))
     }
 }
 

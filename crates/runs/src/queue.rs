@@ -8,7 +8,8 @@ use oz_core::access::ticket;
 
 use super::objects::workspace_name;
 use super::run::{
-    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, TOO_MANY_RUNS, WORKSPACE_BOUND,
+    BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, TOO_MANY_RUNS,
+    WORKSPACE_BOUND, has_begun,
 };
 
 /// The conditions that are False while a run waits for something other than other runs of the limits.
@@ -95,11 +96,6 @@ pub fn is_queued(run: &HarnessRun) -> bool {
 /// that no longer waits for its approvals has its place again once its status shows that.
 fn turn(run: &HarnessRun) -> (bool, (Option<Timestamp>, Option<&str>)) {
     (is_held_up(run), place(run))
-}
-
-fn has_begun(run: &HarnessRun) -> bool {
-    let status = run.status.as_ref();
-    status.is_some_and(|status| status.job_name.is_some())
 }
 
 /// Checks whether a condition of a run is False, and is one of these.

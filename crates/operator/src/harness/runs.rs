@@ -24,7 +24,7 @@ use oz_runs::lean;
 use oz_runs::objects::policy_name;
 use oz_runs::policy::{Matching, PodSecurity};
 use oz_runs::queue::{ahead, is_before, is_held_up, is_queued, place, workspace_of};
-use oz_runs::run::{Facts, Question, Runs, candidate, is_hidden, is_over};
+use oz_runs::run::{Facts, Question, Runs, candidate, has_begun, is_hidden, is_over};
 use oz_runs::stored::StoredObject;
 use oz_runtime::Store;
 use parking_lot::{Mutex, MutexGuard};
@@ -336,8 +336,7 @@ fn is_for(workspace: &Workspace, run: &HarnessRun) -> bool {
 }
 
 fn has_not_begun(run: &HarnessRun) -> bool {
-    let status = run.status.as_ref();
-    !is_over(run) && status.is_none_or(|status| status.job_name.is_none())
+    !is_over(run) && !has_begun(run)
 }
 
 /// Returns the runs that have not begun and for which a condition holds.

@@ -11,6 +11,7 @@ use oz_core::lifecycle::seal::{self, Keys};
 use oz_core::lifecycle::{End, drift};
 
 use super::decided::Decided;
+use super::spec::has_begun;
 use crate::jobs::{condition, interception_failure, is_active};
 use crate::objects::policy_name;
 use crate::reserved;
@@ -124,11 +125,7 @@ impl<'a> Seen<'a> {
 
     /// Checks whether the run has started a process, as far as the objects and the status show.
     pub(super) fn has_begun(&self, run: &HarnessRun) -> bool {
-        let reported_job = run
-            .status
-            .as_ref()
-            .and_then(|status| status.job_name.as_ref());
-        reported_job.is_some() || self.job.is_some() || !self.pods.is_empty()
+        has_begun(run) || self.job.is_some() || !self.pods.is_empty()
     }
 
     /// Returns the pods in which a process may still run.

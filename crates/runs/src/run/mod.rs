@@ -36,7 +36,7 @@ pub(crate) use existing::TOO_MANY_RUNS;
 pub use existing::{COMPLETED, RunEnd, is_hidden};
 pub use facts::{Asked, Facts, Pending, Question, State};
 pub use grants::Granted;
-pub use spec::{candidate, is_concerned_by, is_over, spec_digest};
+pub use spec::{candidate, has_begun, is_concerned_by, is_over, spec_digest};
 
 use super::objects::Broker;
 use super::pod::Settings;

@@ -11,14 +11,14 @@ use oz_core::controller::{
 };
 use oz_core::lifecycle::drift::is_owned;
 use oz_core::lifecycle::window::has_come;
-use oz_trail::{Action, Decision as Decision_, Record};
+use oz_trail::{Action, Decision as Decision_};
 use serde_json::Value;
 
 use super::decided::Decided;
 use super::ends::until;
 use super::existing::{self, Seen};
 use super::facts::{Asked, Facts, Question, State};
-use super::records::lent_records;
+use super::records::{lent_records, undecided_record};
 use super::resolving::waits_until;
 use super::spec::is_over;
 use super::terms::keep_ticket;
@@ -26,9 +26,8 @@ use super::{Runs, drift, events, report, termination, upkeep};
 use crate::child::child;
 use crate::isolation::Isolation;
 use crate::jobs::is_active;
-use crate::objects::{self, KIND};
+use crate::objects;
 use crate::stored::StoredObject;
-use crate::terms;
 
 impl Controller for Runs {
     type Object = HarnessRun;
@@ -243,19 +242,8 @@ fn asking(
     asked: &Asked,
 ) -> Plan {
     let (action, note) = (Action::ApprovalRequested, Decision_::Note);
-    let record = Record {
-        request: run.reference(KIND),
-        template: run.spec.template_ref.name.clone(),
-        details: terms::details(&run.spec).collect(),
-        ..Record::about(
-            now,
-            action,
-            note,
-            run.uid(),
-            approval::WAITING,
-            obstacle.message.as_str(),
-        )
-    };
+    let said = (approval::WAITING, obstacle.message.as_str());
+    let record = undecided_record(now, run, (action, note), said);
     let reported = run
         .status
         .as_ref()

@@ -1,11 +1,17 @@
 //! The audit records that are stored before a run begins: its start, its emergency, and the credentials of its agent.
+//! Those of a run without a decision.
 
+use jiff::Timestamp;
+use oz_api::harness::HarnessRun;
 use oz_core::access::{emergency, ticket};
 use oz_core::controller::{Failure, Step};
 use oz_trail::{Action, Decision, Record};
 
 use super::Runs;
 use super::decided::Decided;
+use crate::objects::KIND;
+use crate::stored::StoredObject;
+use crate::terms;
 
 impl Runs {
     /// Returns the audit records of the start of a run, and of its emergency, from which its review is created.
@@ -36,6 +42,21 @@ fn started(decided: &Decided) -> Record {
     match &decided.ticket {
         Some(ticket) => ticket::detailed(record, ticket),
         None => record,
+    }
+}
+
+/// Returns the audit record of a run without a decision, with its reason and its message.
+pub(super) fn undecided_record(
+    now: Timestamp,
+    run: &StoredObject<'_, HarnessRun>,
+    (action, decision): (Action, Decision),
+    (reason, message): (&str, &str),
+) -> Record {
+    Record {
+        request: run.reference(KIND),
+        template: run.spec.template_ref.name.clone(),
+        details: terms::details(&run.spec).collect(),
+        ..Record::about(now, action, decision, run.uid(), reason, message)
     }
 }
 

@@ -77,6 +77,13 @@ pub fn candidate<'a>(run: &StoredObject<'a, HarnessRun>) -> Candidate<'a> {
     }
 }
 
+/// Checks whether the status of a run reports its Job.
+#[must_use]
+pub fn has_begun(run: &HarnessRun) -> bool {
+    let status = run.status.as_ref();
+    status.is_some_and(|status| status.job_name.is_some())
+}
+
 /// Checks whether a run has ended, by its status.
 #[must_use]
 pub fn is_over(run: &HarnessRun) -> bool {

@@ -10,9 +10,8 @@ use oz_trail::{Action, Decision as Decision_, Record};
 
 use super::decided::Decided;
 use super::existing::{self, RunEnd, Seen};
-use crate::objects::KIND;
+use super::records::undecided_record;
 use crate::stored::StoredObject;
-use crate::terms;
 
 /// The finalizers of Paddock, which stored objects may still have.
 const ORIGINAL_FINALIZERS: [&str; 2] = [
@@ -76,19 +75,7 @@ pub(super) fn ended(
     };
     let record = match decided {
         Some(decided) => self::record(now, end, decided),
-        None => Record {
-            request: run.reference(KIND),
-            template: run.spec.template_ref.name.clone(),
-            details: terms::details(&run.spec).collect(),
-            ..Record::about(
-                now,
-                action,
-                what,
-                run.uid(),
-                &end.reason,
-                end.message.as_str(),
-            )
-        },
+        None => undecided_record(now, run, (action, what), (&end.reason, &end.message)),
     };
     let is_withdrawn = decided.is_none() && end.phase == RunPhase::Cancelled && !is_retired;
     let policy = seen.policy.map(|policy| Step::Delete(policy.reference()));

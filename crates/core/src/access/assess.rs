@@ -19,9 +19,9 @@ use super::rules::{self, Held, HeldFacts, Passed};
 use super::stamp;
 use super::ticket::{self, Ticket};
 use crate::controller::Live;
+use crate::lifecycle::End;
 use crate::lifecycle::drift::Drift;
 use crate::lifecycle::machine::{self, Lifecycle, Lost, Need, Sealed};
-use crate::lifecycle::{End, window};
 
 /// A request in one pass.
 struct Pass<'a, K: Kind> {
@@ -229,11 +229,8 @@ impl<K: Kind> Lifecycle for Pass<'_, K> {
     /// Returns the instant at which the request stops waiting. Approvals have a separate timeout; after the last of them,
     /// the request waits for as long as it would after its creation.
     fn waits_until(&self) -> Timestamp {
-        let request = self.request();
-        let created = request.created();
-        let plain = window::waits_until(created, request.asked().ok().flatten());
         let approvals = self.approvals.as_ref();
-        approvals.map_or(plain, Approvals::waits_until)
+        approvals.map_or_else(|| self.request().waits_until(), Approvals::waits_until)
     }
 
     fn confirm_refusal(&self) -> Option<Question> {

@@ -14,7 +14,7 @@ use super::stamp::{self, Stamp, StampError};
 use crate::kinds::{AccessRequest, Kind};
 use crate::lifecycle::revoke::Marks;
 use crate::lifecycle::seal::Keys;
-use crate::lifecycle::{End, Stored};
+use crate::lifecycle::{End, Stored, window};
 
 /// The spec of a request. The digest costs more than most other operations on a request: it is computed only where it
 /// is needed.
@@ -150,6 +150,12 @@ impl Request<'_> {
 }
 
 impl StoredRequest<'_> {
+    /// Returns the instant at which the request stops waiting, if it requires no approvals.
+    #[must_use]
+    pub fn waits_until(&self) -> Timestamp {
+        window::waits_until(self.created(), self.asked().ok().flatten())
+    }
+
     /// Returns the name of the Role of its grant, as far as its status contains it.
     #[must_use]
     pub fn role_name(&self) -> String {

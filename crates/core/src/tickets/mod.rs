@@ -84,7 +84,7 @@ pub struct Ask {
     pub subject: Subject,
     /// UID of the request that is reconciled after the response.
     pub request: String,
-    /// Name of the user who requests access, for whom the query counts.
+    /// Name of the user who requests access. The query counts for this user.
     pub user: String,
     /// Whether the request waits for the response, accepted or not.
     pub waits: bool,

@@ -58,38 +58,28 @@ impl Binding<'_> {
     ) -> Result<(), Denial> {
         let ask = self.ask();
         if !self.is_approvable {
-            let refused = policy::not_refused(judgement, ask.reason);
-            refused.map_err(|denial| self.without_reason(denial))?;
+            policy::permits(judgement)?;
             return self.requires_nothing(judgement);
         }
         policy::permits_ask(judgement, ask)?;
         self.emergency(judgement, requester).map(drop)
     }
 
-    /// Replaces the next step of a denial for want of a reason: a published kind has no field for one.
-    fn without_reason(&self, denial: Denial) -> Denial {
-        let (kind, group) = (self.kind, oz_api::GROUP);
-        match denial.message.strip_suffix(REASON_REQUIRED) {
-            Some(why) => {
-                let why = format!(
-                    "{why}, and a {kind} of {} cannot give one; create a {kind} of {group} with \
-                     spec.reason instead",
-                    self.api_version
-                );
-                Denial::new(denial.reason, why)
-            }
-            None => denial,
-        }
-    }
-
-    /// Checks whether the access policies require neither approvals nor a change ticket of a published kind, which has
-    /// no fields for them.
+    /// Checks whether the access policies require neither a reason nor approvals nor a change ticket of a published kind,
+    /// which has no fields for them.
     fn requires_nothing(&self, judgement: Option<&Judgement>) -> Result<(), Denial> {
         let Some(judgement) = judgement else {
             return Ok(());
         };
         let (kind, group) = (self.kind, oz_api::GROUP);
         let version = &self.api_version;
+        if let Some(policy) = &judgement.require_reason {
+            let why = format!(
+                "AccessPolicy {policy} requires a reason, and a {kind} of {version} cannot give one; \
+                 create a {kind} of {group} with spec.reason instead"
+            );
+            return Err(Denial::new("ReasonRequired", why));
+        }
         if let Some(rule) = judgement.tickets.first() {
             let why = format!(
                 "AccessPolicy {} requires a change ticket, and a {kind} of {version} cannot name one; \

@@ -49,8 +49,8 @@ pub fn unconditional_approval(place: &str, config: &ApprovalConfig) -> Vec<Viola
     found.0
 }
 
-/// Returns the violations that valid approval rules of two sources have only together: the shorter timeout, and users whom
-/// rules of both name. The names of the rules may contain their source, and no maximum limits their number.
+/// Returns the violations that valid approval rules of two sources have only together: the shorter timeout, and users in
+/// rules of both. The names of the rules may contain their source, and no maximum limits their number.
 #[must_use]
 pub fn joined_approval(place: &str, config: &ApprovalConfig) -> Vec<Violation> {
     let mut found = Found::default();

@@ -22,7 +22,7 @@ use super::{Answer, ApprovalRequest, Approved, Candidate, Verdict, answers, appr
 use crate::controller::Failure;
 use crate::kinds::Kind as _;
 use crate::lifecycle::seal::Keys;
-use crate::lifecycle::window::{self, after, has_come};
+use crate::lifecycle::window::{after, has_come};
 use crate::lifecycle::{End, State, Stop};
 
 /// The reason of a request that waits for approvals.
@@ -76,8 +76,7 @@ pub(in crate::access) fn evaluate<K: Kind>(
         (kind.keys(), &known.locks),
         now,
     );
-    let plain = window::waits_until(request.created(), request.asked().ok().flatten());
-    let wait = plain.duration_since(request.created());
+    let wait = request.waits_until().duration_since(request.created());
     let approvals = Approvals { note, ..approvals }.valid_for(wait);
     let lists = policy::on_call_checks(stamp.judgement.as_ref(), template);
     let times = (now, request.created());
@@ -202,11 +201,15 @@ impl Approvals {
         }
     }
 
+    /// Returns the expiry of the approvals, if it has come.
+    fn expired(&self, now: Timestamp) -> Option<Timestamp> {
+        self.valid_until().filter(|until| has_come(now, *until))
+    }
+
     /// Checks whether all required approvals are given and count at this instant.
     #[must_use]
     pub fn are_valid(&self, now: Timestamp) -> bool {
-        let is_granted = matches!(self.verdict, Verdict::Granted { .. });
-        is_granted && !self.valid_until().is_some_and(|until| has_come(now, until))
+        matches!(self.verdict, Verdict::Granted { .. }) && self.expired(now).is_none()
     }
 
     /// Returns the condition that all required approvals are given and count at this instant; `None` otherwise.
@@ -259,10 +262,7 @@ pub(crate) fn settled<S, Q>(
     if let Some(why) = &approvals.pending {
         return Err(waits(facts, on_call::WAITING, why.clone()));
     }
-    if let Some(until) = approvals
-        .valid_until()
-        .filter(|until| has_come(now, *until))
-    {
+    if let Some(until) = approvals.expired(now) {
         let message = format!(
             "not granted in time after its last approval (until {until}): the approvals do not count any \
              more; create it again, and have it approved again"

@@ -63,19 +63,25 @@ pub fn permits_ask(judgement: Option<&Judgement>, ask: Ask<'_>) -> Result<(), De
     Ok(())
 }
 
+/// Checks that no access policy refuses.
+///
+/// # Errors
+/// The refusal.
+pub fn permits(judgement: Option<&Judgement>) -> Result<(), Denial> {
+    let Some(refused) = judgement.and_then(|judgement| judgement.refused.as_ref()) else {
+        return Ok(());
+    };
+    let reason = if refused.failed { FAILED } else { DENIED };
+    Err(Denial::new(reason, refused.message.clone()))
+}
+
 /// Checks that no access policy refuses, or requires a reason that is missing.
 ///
 /// # Errors
 /// The refusal, or the missing reason.
 pub fn not_refused(judgement: Option<&Judgement>, reason: Option<&str>) -> Result<(), Denial> {
-    let Some(judgement) = judgement else {
-        return Ok(());
-    };
-    if let Some(refused) = &judgement.refused {
-        let reason = if refused.failed { FAILED } else { DENIED };
-        return Err(Denial::new(reason, refused.message.clone()));
-    }
-    if let Some(policy) = &judgement.require_reason
+    permits(judgement)?;
+    if let Some(policy) = judgement.and_then(|judgement| judgement.require_reason.as_ref())
         && reason.is_none_or(|reason| reason.trim().is_empty())
     {
         let why = format!("AccessPolicy {policy} requires a reason{REASON_REQUIRED}");

@@ -25,7 +25,7 @@ pub use combine::{Opinion, combine, too_many};
 pub(super) use effect::find_absent;
 pub use effect::{
     Stricter, approval, approval_on_call, asks, both, ceiling, holds, joined, longest, not_refused,
-    note, on_call_checks, permits_ask, requires_approval, rules, same_template, stricter,
+    note, on_call_checks, permits, permits_ask, requires_approval, rules, same_template, stricter,
 };
 pub use emergency::{emergency_longest, emergency_terms};
 pub use situation::Situation;

@@ -155,10 +155,11 @@ impl Binary {
         }
     }
 
-    /// Returns the failed tests, if the binary ran to its end and has no other failure.
+    /// Returns the failed tests, if the binary ran to its end and has no other failure. `None` also for many of them:
+    /// they share a defect, and each may take minutes to fail again.
     pub(crate) fn failed_alone(&self) -> Option<&[String]> {
         let named = !self.open && self.failed == self.failures.len();
-        (named && self.failed > 0).then_some(&self.failures)
+        (named && (1..=MAX_ALONE).contains(&self.failed)).then_some(&self.failures)
     }
 
     /// Records that a test has ended with this outcome.
@@ -233,6 +234,8 @@ impl Binary {
 
 /// The number of lines of a failure that the summary repeats.
 const FAILURE_LINES: usize = 12;
+/// The maximum number of failed tests of a binary that run once more.
+const MAX_ALONE: usize = 4;
 /// The text after the name of a test that does not end soon.
 const RUNS: &str = " has been running for over ";
 /// The beginning of the line that a test writes, past the harness's capture, if it cannot run on this
@@ -306,6 +309,19 @@ mod tests {
         assert_eq!(badly.failed_alone(), Some(["d".to_owned()].as_slice()));
         assert_eq!(badly.failure("d"), ["no d"]);
         assert_eq!(well.failed_alone(), None);
+    }
+
+    #[test]
+    fn many_failed_tests_do_not_run_once_more() {
+        for (count, again) in [(MAX_ALONE, true), (MAX_ALONE + 1, false)] {
+            let lines: String = (0..count).map(|one| format!("test t{one} ... FAILED\n")).collect();
+            let text = format!(
+                "running {count} tests\n{lines}\
+                 test result: FAILED. 0 passed; {count} failed; 0 ignored; 0 measured; 0 filtered out\n"
+            );
+            let ended = read(Tier::Pure, &text, Err("it ended with exit status: 101".to_owned()));
+            assert_eq!(ended.failed_alone().is_some(), again, "{count}");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(super) const PAUSE: Duration = Duration::from_millis(500);
 pub(super) const STOP: Duration = Duration::from_secs(60);
 /// The time for which calls of a busy API server are retried.
 const BUSY: Duration = Duration::from_secs(30);
+/// The maximum number of attempts to change an object that others change at the same time.
+const ATTEMPTS: usize = 10;
 
 /// Returns the finalizers of an object.
 pub(super) fn finalizers(object: &ObjectMeta) -> impl Iterator<Item = &str> {
@@ -93,7 +95,8 @@ pub(super) async fn delete(
     Ok(())
 }
 
-/// Removes a finalizer from an object, if the object is unchanged since it was read.
+/// Removes a finalizer from an object. An object that was changed since it was read is read again: another component may
+/// remove its own finalizer at the same time.
 pub(super) async fn release(
     client: &Client,
     resource: &ApiResource,
@@ -101,14 +104,44 @@ pub(super) async fn release(
     finalizer: &str,
 ) -> Result<()> {
     let name = Name::from_metadata(object)?;
-    let others: Vec<&str> = finalizers(object).filter(|one| *one != finalizer).collect();
-    let patch = Patch::Merge(json!({"metadata": {
-        "finalizers": others, "resourceVersion": object.resource_version,
-    }}));
-    let patched = api(client, resource, object.namespace.as_deref())
-        .patch_metadata(name.as_str(), &PatchParams::default(), &patch)
-        .await;
-    unless_missing(patched).with_context(|| format!("failed to remove {finalizer} from {name}"))?;
+    let released = try_release(client, resource, object, finalizer).await;
+    released.with_context(|| format!("failed to remove {finalizer} from {name}"))
+}
+
+async fn try_release(
+    client: &Client,
+    resource: &ApiResource,
+    object: &ObjectMeta,
+    finalizer: &str,
+) -> kube::Result<()> {
+    let api = api(client, resource, object.namespace.as_deref());
+    let name = object.name.as_deref().unwrap_or_default();
+    // The account of the removal may list objects, and not get them.
+    let by_name = ListParams::default().fields(&format!("metadata.name={name}"));
+    let mut current = object.clone();
+    for attempt in 1.. {
+        let others: Vec<&str> = finalizers(&current)
+            .filter(|one| *one != finalizer)
+            .collect();
+        let patch = Patch::Merge(json!({"metadata": {
+            "finalizers": others, "resourceVersion": current.resource_version,
+        }}));
+        let patched = api
+            .patch_metadata(name, &PatchParams::default(), &patch)
+            .await;
+        match unless_missing(patched) {
+            Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => {}
+            patched => return patched.map(drop),
+        }
+        let listed = unless_missing(api.list_metadata(&by_name).await)?;
+        let same = listed.into_iter().flatten().map(|found| found.metadata);
+        let same = same.filter(|found| found.uid == object.uid);
+        let mut held = same.filter(|found| finalizers(found).any(|one| one == finalizer));
+        match held.next() {
+            Some(changed) => current = changed,
+            None => break,
+        }
+    }
     Ok(())
 }
 
@@ -138,7 +171,76 @@ fn is_grant(metadata: &ObjectMeta) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::Value;
+
     use super::*;
+
+    fn workspace(version: u32, finalizers: &[&str]) -> Value {
+        json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {
+                "name": "demo", "namespace": "shop", "uid": "1",
+                "resourceVersion": version.to_string(), "finalizers": finalizers,
+            },
+        })
+    }
+
+    /// Returns a client of an API server that stores a workspace with `finalizers` in version 2, and its later state.
+    fn stored(finalizers: &[&str]) -> (Client, Arc<Mutex<Value>>) {
+        let stored = Arc::new(Mutex::new(workspace(2, finalizers)));
+        let server = Arc::clone(&stored);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = Arc::clone(&server);
+            async move {
+                let is_list = request.method() == Method::GET;
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let mut object = server.lock();
+                let (code, answer) = if is_list {
+                    let list = json!({
+                        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                        "metadata": {}, "items": [*object],
+                    });
+                    (200, list)
+                } else {
+                    let patch: Value = serde_json::from_slice(&body).unwrap();
+                    let version = &patch["metadata"]["resourceVersion"];
+                    if *version == object["metadata"]["resourceVersion"] {
+                        object["metadata"]["finalizers"] = patch["metadata"]["finalizers"].clone();
+                        (200, object.clone())
+                    } else {
+                        let conflict = json!({
+                            "kind": "Status", "apiVersion": "v1", "status": "Failure",
+                            "reason": "Conflict", "message": "modified", "code": 409,
+                        });
+                        (409, conflict)
+                    }
+                };
+                let answer = Response::builder()
+                    .status(code)
+                    .body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, Infallible>(answer.unwrap())
+            }
+        });
+        (Client::new(service, "default"), stored)
+    }
+
+    #[tokio::test]
+    async fn a_finalizer_is_removed_from_an_object_that_changed_since_it_was_read() {
+        let resource = ApiResource::erase::<oz_api::harness::Workspace>(&());
+        let read: ObjectMeta =
+            serde_json::from_value(workspace(1, &["a", "ours", "b"])["metadata"].clone()).unwrap();
+        for (finalizers, left) in [(&["ours", "b"][..], json!(["b"])), (&["b"], json!(["b"]))] {
+            let (client, stored) = stored(finalizers);
+            release(&client, &resource, &read, "ours").await.unwrap();
+            assert_eq!(stored.lock()["metadata"]["finalizers"], left, "{finalizers:?}");
+        }
+    }
 
     fn metadata(value: serde_json::Value) -> ObjectMeta {
         serde_json::from_value(value).unwrap()

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use jiff::{SignedDuration, Timestamp};
 use oz_api::names;
 use oz_e2e::Scene;
-use oz_testkit::AuditEntries;
+use oz_testkit::{AuditEntries, AuditEntry};
 
 use super::grants::{Grant, GrantKind};
 
@@ -47,14 +47,20 @@ impl<'a> Ends<'a> {
     /// Finds the deletion of the object that gave access, and of the pod of each run.
     pub(super) fn find(scene: &Scene, grants: &'a [Grant], log: &AuditEntries) -> Result<Self> {
         let mut deletions: BTreeMap<(&str, &str), Timestamp> = BTreeMap::new();
-        for entry in log.iter() {
+        let is_deletion = |entry: &&AuditEntry| {
             let is_here = entry.namespace.is_empty() || entry.namespace == scene.name();
+            is_here && entry.verb == "delete" && entry.subresource.is_empty()
+        };
+        let (done, open): (Vec<_>, Vec<_>) = log
+            .iter()
+            .filter(is_deletion)
             // A request whose response was lost is repeated: the object is deleted then.
-            let is_deleted = entry.verb == "delete" && [200, 202, 404].contains(&entry.code);
-            if is_here && is_deleted && entry.subresource.is_empty() {
-                let key = (entry.resource.as_str(), entry.name.as_str());
-                deletions.entry(key).or_insert(entry.stage_timestamp);
-            }
+            .partition(|entry| [200, 202, 404].contains(&entry.code));
+        // The API server may have deleted the object of a request that failed because its operator was killed.
+        let open = open.into_iter().filter(|entry| entry.code >= 499);
+        for entry in done.into_iter().chain(open) {
+            let key = (entry.resource.as_str(), entry.name.as_str());
+            deletions.entry(key).or_insert(entry.stage_timestamp);
         }
         // The pod of a Job has the name of the Job and five characters.
         let pods = deletions.iter().filter_map(|((resource, name), at)| {
@@ -68,7 +74,11 @@ impl<'a> Ends<'a> {
                 GrantKind::Run => pods.get(name),
                 kind => deletions.get(&(kind.resource(), name)),
             };
-            let gone = gone.with_context(|| format!("{grant:?} has no end in the log"))?;
+            let gone = gone.with_context(|| {
+                let of_grant = log.iter().filter(|entry| entry.name.starts_with(name));
+                let writes: Vec<_> = of_grant.filter(|entry| entry.is_write()).collect();
+                format!("{grant:?} has no end in the log: {writes:?}")
+            })?;
             Ok((grant, *gone))
         });
         Ok(Self(ends.collect::<Result<_>>()?))

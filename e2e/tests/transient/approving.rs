@@ -110,7 +110,7 @@ impl Stage {
     }
 
     /// Checks whether the webhook evaluated the policy for an object that it stamped.
-    fn is_evaluated(&self, stamped: &impl ResourceExt) -> Result<bool> {
+    fn is_evaluated(&self, stamped: &impl kube::ResourceExt) -> Result<bool> {
         let stamp = stamped.annotations().get(labels::REQUESTER);
         let stamp: Value = serde_json::from_str(stamp.context("no stamp")?)?;
         let policies = stamp["judgement"]["policies"].as_array();

@@ -314,12 +314,18 @@ mod tests {
     #[test]
     fn many_failed_tests_do_not_run_once_more() {
         for (count, again) in [(MAX_ALONE, true), (MAX_ALONE + 1, false)] {
-            let lines: String = (0..count).map(|one| format!("test t{one} ... FAILED\n")).collect();
+            let lines: String = (0..count)
+                .map(|one| format!("test t{one} ... FAILED\n"))
+                .collect();
             let text = format!(
                 "running {count} tests\n{lines}\
                  test result: FAILED. 0 passed; {count} failed; 0 ignored; 0 measured; 0 filtered out\n"
             );
-            let ended = read(Tier::Pure, &text, Err("it ended with exit status: 101".to_owned()));
+            let ended = read(
+                Tier::Pure,
+                &text,
+                Err("it ended with exit status: 101".to_owned()),
+            );
             assert_eq!(ended.failed_alone().is_some(), again, "{count}");
         }
     }

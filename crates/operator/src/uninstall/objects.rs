@@ -238,7 +238,11 @@ mod tests {
         for (finalizers, left) in [(&["ours", "b"][..], json!(["b"])), (&["b"], json!(["b"]))] {
             let (client, stored) = stored(finalizers);
             release(&client, &resource, &read, "ours").await.unwrap();
-            assert_eq!(stored.lock()["metadata"]["finalizers"], left, "{finalizers:?}");
+            assert_eq!(
+                stored.lock()["metadata"]["finalizers"],
+                left,
+                "{finalizers:?}"
+            );
         }
     }
 

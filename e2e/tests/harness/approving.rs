@@ -5,13 +5,13 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
-use oz_api::harness::{HarnessRun, RunPhase};
+use oz_api::harness::{HarnessRun, RunPhase, Workspace};
 use oz_api::{AccessRequestApproval, conditions};
 use oz_e2e::{Person, by_hand_overlay, records_in};
 use oz_trail::Action;
 use serde_json::json;
 
-use crate::support::{World, apply_as, oz};
+use crate::support::{BY_HAND, World, apply_as, message, next_second, oz};
 
 const ADMIN: Person = Person::new("admin", &["system:masters"]);
 const BOB: Person = Person::new("bob", &[]);
@@ -37,11 +37,10 @@ async fn guarded(prefix: &str, timeout: &str) -> Result<World> {
     Ok(world)
 }
 
-/// Submits a run and waits until its approvers are asked.
-async fn waiting(world: &World, name: &str) -> Result<HarnessRun> {
-    world
-        .submit(name, json!({"templateRef": {"name": "guarded"}}))
-        .await?;
+/// Submits a run, on this workspace if one is given, and waits until its approvers are asked.
+async fn waiting(world: &World, name: &str, workspace: Option<&str>) -> Result<HarnessRun> {
+    let spec = json!({"templateRef": {"name": "guarded"}, "workspaceRef": workspace});
+    world.submit(name, spec).await?;
     let asks = |run: &HarnessRun| {
         let status = run.status.as_ref();
         status.is_some_and(|status| status.approval.is_some())
@@ -75,7 +74,7 @@ fn approved(run: &HarnessRun) -> String {
 #[tokio::test]
 async fn run_begins_after_approval_by_another_user() -> Result<()> {
     let world = guarded("approved", "10m").await?;
-    let run = waiting(&world, "mine").await?;
+    let run = waiting(&world, "mine", None).await?;
     let line = approved(&run);
     ensure!(line.contains("waiting for security: bob may"), "{line}");
     let policies = world.api::<NetworkPolicy>();
@@ -122,7 +121,7 @@ async fn run_begins_after_approval_by_another_user() -> Result<()> {
 #[tokio::test]
 async fn denied_run_and_run_without_approval_in_time_fail() -> Result<()> {
     let world = guarded("denied", "10m").await?;
-    let run = waiting(&world, "refused").await?;
+    let run = waiting(&world, "refused", None).await?;
     let denial = answer(&run, "no", false)?;
     BOB.create(&world.admin, world.name(), ANSWERS, &denial)
         .await?;
@@ -138,5 +137,43 @@ async fn denied_run_and_run_without_approval_in_time_fail() -> Result<()> {
         .await?;
     let run = world.phase("late", RunPhase::Failed).await?;
     ensure!(approved(&run).contains("ApprovalTimedOut"), "{run:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn run_without_its_approval_leaves_shared_workspace_to_others() -> Result<()> {
+    let world = guarded("place", "10m").await?;
+    world.workspace("shared", json!({})).await?;
+    let first = waiting(&world, "first", Some("shared")).await?;
+    next_second().await?;
+    let on = json!({"workspaceRef": "shared"});
+    let mut pod = world.running("second", on).await?;
+    next_second().await?;
+    let third = json!({"templateRef": {"name": BY_HAND}, "workspaceRef": "shared"});
+    world.submit("third", third).await?;
+    let waits = |ahead: &str| {
+        let expected = format!("Workspace shared is used by second; {ahead} before it");
+        move |run: &HarnessRun| message(run, "WorkspaceBound") == expected
+    };
+    let next = waits("no other run waits");
+    world.until("third", "is the next", &next).await?;
+
+    // With its approval, the run has its place by its creation.
+    let given = answer(&first, "one", true)?;
+    BOB.create(&world.admin, world.name(), ANSWERS, &given)
+        .await?;
+    world.until("first", "is the next", next).await?;
+    let behind = waits("1 run waits");
+    world.until("third", "waits for the first", behind).await?;
+    for (name, then) in [("second", "first"), ("first", "third")] {
+        world.agent_ends(&pod, 0, "").await?;
+        world.phase(name, RunPhase::Succeeded).await?;
+        pod = world.pod(then).await?;
+        let held = world.api::<Workspace>().get("shared").await?;
+        let holder = held.status.and_then(|status| status.active_run_ref);
+        ensure!(holder.as_deref() == Some(then), "{holder:?}");
+    }
+    world.agent_ends(&pod, 0, "").await?;
+    world.phase("third", RunPhase::Succeeded).await?;
     Ok(())
 }

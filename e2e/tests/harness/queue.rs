@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
@@ -12,7 +11,7 @@ use oz_api::harness::{HarnessRun, RunPhase, Workspace};
 use oz_testkit::{CONDITION_TIMEOUT, eventually};
 use serde_json::json;
 
-use crate::support::{BY_HAND, World, message, reason};
+use crate::support::{BY_HAND, World, message, next_second, reason};
 
 #[tokio::test]
 async fn r4_a_workspace_goes_from_one_run_to_the_next_the_oldest_first() -> Result<()> {
@@ -26,12 +25,7 @@ async fn r4_a_workspace_goes_from_one_run_to_the_next_the_oldest_first() -> Resu
         world.submit(name, spec).await?;
         let busy = |run: &HarnessRun| reason(run, "WorkspaceBound") == Some("WorkspaceBusy");
         world.until(name, "waits for the workspace", busy).await?;
-        // Who comes first of two that were made within one second, their UIDs say.
-        let second = Timestamp::now().as_second();
-        eventually("the next second", CONDITION_TIMEOUT, async || {
-            Ok((Timestamp::now().as_second() > second).then_some(()))
-        })
-        .await?;
+        next_second().await?;
     }
     // One that can never begin keeps nothing locked.
     let mut spec = on.clone();

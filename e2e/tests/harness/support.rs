@@ -1,6 +1,7 @@
 //! The oz that these tests share, and a namespace in which runs are submitted.
 
 use anyhow::{Context, Result};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -131,7 +132,7 @@ impl World {
 
     /// The agent ends, and our container says `result`.
     pub(crate) async fn agent_ends(&self, pod: &Pod, code: i32, result: &str) -> Result<()> {
-        let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
+        let now = Timestamp::now().strftime("%FT%TZ").to_string();
         let ended = |code: i32, message: &str| {
             json!({"terminated": {
                 "exitCode": code, "message": message, "startedAt": now, "finishedAt": now,
@@ -306,6 +307,15 @@ impl World {
             .await?;
         Ok(())
     }
+}
+
+/// Waits until the next second: of two runs that are created within one second, their UIDs decide which one is first.
+pub(crate) async fn next_second() -> Result<()> {
+    let second = Timestamp::now().as_second();
+    eventually("the next second", CONDITION_TIMEOUT, async || {
+        Ok((Timestamp::now().as_second() > second).then_some(()))
+    })
+    .await
 }
 
 pub(crate) fn phase_of(run: &HarnessRun) -> Option<RunPhase> {

@@ -218,7 +218,7 @@ async fn of_workspace(cluster: &Cluster, run: &HarnessRun, name: &str) -> Result
     }
     let runs = cluster.api::<HarnessRun>();
     let runs = cluster.answer(runs.list(&ListParams::default())).await?;
-    let before = ahead(run, &runs.items);
+    let before = ahead(&workspace, run, &runs.items);
     let holder = match &status.active_run_ref {
         Some(holder) => format!("run {holder} uses Workspace {name}"),
         None => format!("no run uses Workspace {name}"),

@@ -89,33 +89,7 @@ impl Observe<Runs> for HarnessRuns {
                     run.metadata.namespace == namespace && workspace_of(run).as_ref() == Some(&name)
                 })
             })
-            .related(&self.runs, |run, runs| {
-                // A run that is over makes room for runs that the limit of a policy blocks.
-                let namespace = run.namespace();
-                let is_same = |other: &HarnessRun| other.metadata.namespace == namespace;
-                match (is_over(run), &run.status) {
-                    (true, _) => waiting(runs, is_same),
-                    // A new run may precede other runs of the same second.
-                    (false, None) => waiting(runs, |other| {
-                        let workspace = &run.spec.workspace_ref;
-                        workspace.is_some()
-                            && other.spec.workspace_ref == *workspace
-                            && is_same(other)
-                            && place(other) > place(run)
-                    }),
-                    // The run gives up its place in the queue of the limits.
-                    (false, Some(_)) if is_held_up(run) => {
-                        waiting(runs, |other| is_same(other) && is_queued(other))
-                    }
-                    // The run has its place in that queue from this status on.
-                    (false, Some(_)) if is_queued(run) => {
-                        let queued = run.metadata.uid.as_deref();
-                        let queued = queued.and_then(|uid| runs.by_uid(uid));
-                        queued.into_iter().collect()
-                    }
-                    (false, Some(_)) => Vec::new(),
-                }
-            })
+            .related(&self.runs, queued_with)
             .related(&self.approvals, about_runs)
             .signalled(self.tickets.signal())
             .ended_by(&self.locks, locks::runs(&self.keys, &self.approvals))
@@ -227,7 +201,7 @@ impl HarnessRuns {
         let status = workspace.status.as_ref();
         let holder = status.and_then(|status| status.active_run_uid.as_ref());
         let all = self.runs.objects();
-        let ahead = ahead(run, all.iter().map(AsRef::as_ref));
+        let ahead = ahead(workspace, run, all.iter().map(AsRef::as_ref));
         let waiting = ahead
             .iter()
             .filter(|other| other.metadata.uid.as_ref() != holder);
@@ -337,6 +311,32 @@ fn is_for(workspace: &Workspace, run: &HarnessRun) -> bool {
 
 fn has_not_begun(run: &HarnessRun) -> bool {
     !is_over(run) && !has_begun(run)
+}
+
+/// Returns the runs whose place in a queue may change with the status of this run: in the queue of the workspace that it
+/// names, and in that of the limits. A run without a status has no place on a workspace yet.
+fn queued_with(run: &HarnessRun, runs: &Store<HarnessRun>) -> Vec<Arc<HarnessRun>> {
+    let is_same = |other: &HarnessRun| other.metadata.namespace == run.metadata.namespace;
+    // A run that is over makes room for runs that the limit of a policy blocks.
+    if is_over(run) {
+        return waiting(runs, is_same);
+    }
+    if run.status.is_none() || has_begun(run) {
+        return Vec::new();
+    }
+    let workspace = &run.spec.workspace_ref;
+    let (gives_up, has_turn) = (is_held_up(run), is_queued(run));
+    waiting(runs, |other| {
+        // The run enters the queue of its workspace, or leaves it.
+        let is_behind = workspace.is_some()
+            && other.spec.workspace_ref == *workspace
+            && place(other) > place(run);
+        // The run gives up its place in the queue of the limits.
+        let may_pass = gives_up && is_queued(other);
+        // The run has its place in that queue from this status on.
+        let is_itself = has_turn && other.metadata.uid == run.metadata.uid;
+        is_same(other) && (is_behind || may_pass || is_itself)
+    })
 }
 
 /// Returns the runs that have not begun and for which a condition holds.

@@ -18,6 +18,8 @@ pub(crate) const TEMPLATE_RESOLVED: &str = "TemplateResolved";
 pub(super) const APPROVED: &str = conditions::APPROVED;
 /// Condition: the run holds its workspace.
 pub(crate) const WORKSPACE_BOUND: &str = "WorkspaceBound";
+/// Reason of [`WORKSPACE_BOUND`]: no run holds the workspace, and the run is the next.
+pub(crate) const WORKSPACE_FREE: &str = "WorkspaceFree";
 /// Condition: the source of the prompt is resolved.
 pub(super) const PROMPT_RESOLVED: &str = "PromptResolved";
 /// Condition: a broker is available.

@@ -30,6 +30,7 @@ use oz_core::lifecycle::seal::Keys;
 pub use crate::credential::DecidedCredential;
 pub(crate) use conditions::{
     BROKER_READY, CREDENTIALS_READY, JOB_CREATED, TEMPLATE_RESOLVED, WORKSPACE_BOUND,
+    WORKSPACE_FREE,
 };
 pub use decided::{Decided, HeldWorkspace};
 pub(crate) use existing::TOO_MANY_RUNS;

@@ -10,6 +10,7 @@ use oz_core::validate::Violation;
 use serde_json::Value;
 
 use super::Runs;
+use super::conditions::WORKSPACE_FREE;
 use super::decided::{Decided, HeldWorkspace};
 use super::facts::{Facts, Otherwise, Question, State, refused, waiting};
 use super::grants::Verified;
@@ -19,6 +20,7 @@ use crate::credential::DecidedCredential;
 use crate::objects::KIND;
 use crate::pod::{self, Parts};
 use crate::policy::{Matching, Mode};
+use crate::queue::has_place;
 use crate::reach::Reach;
 use crate::stored::StoredObject;
 use crate::template::Resolved;
@@ -238,7 +240,12 @@ fn workspace_of(
         }));
     }
     match (status.active_run_ref, facts.ahead) {
-        (None, 0) => Err(State::Next.into()),
+        (None, 0) if named.is_none() || has_place(run) => Err(State::Next.into()),
+        // A run that names its workspace does not get it before the status shows that it waits for nothing else.
+        (None, 0) => {
+            let message = format!("Workspace {name} is free; the run is the next that holds it");
+            Err(waiting(WORKSPACE_FREE, message))
+        }
         (holder, ahead) => {
             // Of many that wait, only those that are nearly there are told of each that begins.
             let holder = holder.filter(|_| ahead <= NEARLY_THERE);

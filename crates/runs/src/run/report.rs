@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use oz_api::conditions;
 use oz_api::harness::{HarnessRun, HarnessRunStatus, RunPhase};
-use oz_core::access::approval;
+use oz_core::access::{approval, ticket};
 use oz_core::controller::{Failure, Outcome};
 use oz_core::lifecycle::window::has_come;
 
@@ -145,7 +145,8 @@ fn ended(
     }
 }
 
-/// Sets the condition of the obstacle for which a run has not begun, and removes those of earlier obstacles.
+/// Sets the condition of the obstacle for which a run has not begun, and removes those of earlier obstacles. While a ticket
+/// check is queried, a run keeps its place in the queue of its workspace.
 fn waits(conditions: &mut Conditions<'_>, obstacle: &Failure) {
     let type_ = match obstacle.reason {
         reason if OF_TEMPLATE.contains(&reason) => TEMPLATE_RESOLVED,
@@ -155,7 +156,10 @@ fn waits(conditions: &mut Conditions<'_>, obstacle: &Failure) {
         "SecretsNotReadable" => CREDENTIALS_READY,
         reason => terms::waits_for(reason).unwrap_or(JOB_CREATED),
     };
-    let is_current = |known: &Condition| known.type_ == type_ || known.status != "False";
+    let kept = (obstacle.reason == ticket::WAITING).then_some(WORKSPACE_BOUND);
+    let is_current = |known: &Condition| {
+        known.status != "False" || [Some(type_), kept].contains(&Some(known.type_.as_str()))
+    };
     conditions.status.conditions.retain(is_current);
     conditions.set(type_, false, obstacle.reason, obstacle.message.as_str());
     conditions.status.phase = Some(RunPhase::Pending);

@@ -11,9 +11,8 @@ use oz_core::controller::{Failure, Live};
 use super::Workspaces;
 use super::seeding::Seeding;
 use crate::isolation::Isolation;
-use crate::objects::workspace_name;
 use crate::pod::claim_name;
-use crate::queue::{has_left, place};
+use crate::queue::runs_on;
 use crate::stored::StoredObject;
 
 /// The data that an assessment requires in addition to the workspace and its objects.
@@ -77,44 +76,20 @@ pub enum Holder {
     New(Waiting),
 }
 
-/// Returns the runs of its namespace that wait for a workspace, in the order in which they get it: the oldest first.
-/// Runs of the same second are ordered by UID.
+/// Returns the runs of its namespace that wait for a workspace, in the order in which they get it.
 #[must_use]
 pub fn queue<'a>(
     workspace: &Workspace,
     runs: impl IntoIterator<Item = &'a HarnessRun>,
 ) -> Vec<Waiting> {
-    let mut wanting: Vec<&HarnessRun> = runs
-        .into_iter()
-        .filter(|run| wants(run, workspace) && !has_left(run))
-        .collect();
-    wanting.sort_by(|one, other| place(one).cmp(&place(other)));
     let waiting = |run: &HarnessRun| {
         Some(Waiting {
             name: run.metadata.name.clone()?,
             uid: Some(run.metadata.uid.clone()?),
         })
     };
-    wanting.into_iter().filter_map(waiting).collect()
-}
-
-/// Checks whether a run uses a workspace: the run names it, or it was created for the run.
-fn wants(run: &HarnessRun, workspace: &Workspace) -> bool {
-    let Some(name) = &workspace.metadata.name else {
-        return false;
-    };
-    if run.metadata.namespace != workspace.metadata.namespace {
-        return false;
-    }
-    match (&run.spec.workspace_ref, &run.metadata.name) {
-        (Some(named), _) => named == name,
-        (None, Some(run_name)) => {
-            let mut owners = workspace.metadata.owner_references.iter().flatten();
-            workspace_name(run_name) == *name
-                && owners.any(|owner| Some(&owner.uid) == run.metadata.uid.as_ref())
-        }
-        (None, None) => false,
-    }
+    let runs = runs_on(workspace, runs).into_iter();
+    runs.filter_map(waiting).collect()
 }
 
 pub(super) fn assess(

@@ -1,6 +1,6 @@
 //! The controller of Workspaces: the claim, the seed, and the lock. Only this controller writes the lock: of the runs
-//! that name a workspace, the oldest holds it until the run has ended and its NetworkPolicy is deleted, when none of
-//! its containers runs. Runs only read the lock, so that no run can fail to release it.
+//! that wait only for a workspace, the oldest holds it until the run has ended and its NetworkPolicy is deleted, when none
+//! of its containers runs. Runs only read the lock, so that no run can fail to release it.
 //! See docs/adr/0025-who-holds-a-workspace.md.
 
 mod assess;

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use oz_api::harness::{
     ClusterHarnessTemplate, ClusterHarnessTemplateSpec, HarnessRunStatus, HarnessTemplate,
-    RunPhase, TemplateKind,
+    RunPhase, TemplateKind, Workspace,
 };
 use oz_api::{
     AccessRequestApproval, AccessRequestApprovalSpec, AccessRequestReference, ApprovedKind,
@@ -18,7 +18,7 @@ use oz_core::access::stamp::Stamp;
 use oz_core::controller::{Controller as _, Decision, Outcome, Step, Verdict};
 use oz_core::kinds::Kind as _;
 use oz_core::lifecycle::seal::Keys;
-use oz_runs::queue::{is_held_up, is_queued};
+use oz_runs::queue::{has_place, is_held_up, is_queued};
 use oz_runs::run::{Question, State};
 use oz_trail::Action;
 use serde_json::{Value, json};
@@ -181,6 +181,42 @@ fn approvers_are_asked_while_other_runs_are_before_run() {
         submitted.run.status = Some(status);
         assert!(is_queued(&submitted.run) && !is_held_up(&submitted.run));
     }
+}
+
+/// Otherwise a run that is not approved would block the workspace for other runs.
+#[test]
+fn run_has_its_place_on_named_workspace_once_it_is_approved() {
+    let mut submitted = submitted();
+    submitted.run.spec.workspace_ref = Some("cage".to_owned());
+    submitted.stamp(None);
+    let free = json!({
+        "metadata": {"name": "cage", "namespace": "birds", "uid": "u-2"},
+        "spec": {"storage": {"size": "1Gi"}}, "status": {"phase": "Active"},
+    });
+    let free: Workspace = serde_json::from_value(free).unwrap();
+    submitted.facts.workspace = Some(Arc::new(free));
+    assert!(!has_place(&submitted.run));
+    submitted.waits();
+    assert!(!has_place(&submitted.run) && is_held_up(&submitted.run));
+
+    submitted.answer("bob", true, 60);
+    let (decision, status) = submitted.decided(70, false);
+    assert_eq!(waits_approved(&decision.state), Some("WorkspaceFree"));
+    assert_eq!(obstacles(&status), ["WorkspaceBound"]);
+    submitted.run.status = Some(status.clone());
+    assert!(has_place(&submitted.run) && !is_held_up(&submitted.run));
+    // It then waits for the controller of the workspace.
+    let (decision, again) = submitted.decided(80, false);
+    assert!(
+        matches!(&decision.state, State::Approved(state, _) if **state == State::Next),
+        "{:?}",
+        decision.state
+    );
+    assert_eq!(again, status);
+    // An approval that no longer counts is required again.
+    submitted.facts.locks = lock(&json!({"user": "bob"}));
+    submitted.waits();
+    assert!(!has_place(&submitted.run) && is_held_up(&submitted.run));
 }
 
 /// Returns the reason for which a run with its approvals waits.

@@ -15,6 +15,7 @@ mod definitions;
 mod earlier;
 mod emergencies;
 mod git_server;
+mod holders;
 mod isolation;
 mod lean;
 mod pods;

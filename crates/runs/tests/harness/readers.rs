@@ -1,6 +1,6 @@
 //! The pod that reads a transcript, and the order of runs on a workspace.
 
-use oz_api::harness::HarnessRun;
+use oz_api::harness::{HarnessRun, Workspace};
 use oz_runs::queue::{ahead, workspace_of};
 use oz_runs::reader::{Program, Reading, Unreadable, allowed, pod};
 use serde_json::{Value, json};
@@ -119,11 +119,16 @@ fn an_image_of_others_is_pinned_or_allowed() {
     }
 }
 
+/// A run that waits for its workspace.
 fn run(name: &str, second: u32, workspace: Option<&str>, phase: Option<&str>) -> HarnessRun {
+    let busy = json!({
+        "type": "WorkspaceBound", "status": "False", "reason": "WorkspaceBusy", "message": "",
+        "lastTransitionTime": "2026-01-31T09:00:00Z",
+    });
     serde_json::from_value(json!({
         "metadata": {"name": name, "uid": format!("uid-{name}"), "creationTimestamp": format!("2026-01-31T09:00:{second:02}Z")},
         "spec": {"templateRef": {"name": "parrot"}, "prompt": "hi", "workspaceRef": workspace},
-        "status": phase.map(|phase| json!({"phase": phase})),
+        "status": phase.map(|phase| json!({"phase": phase, "conditions": [busy]})),
     }))
     .unwrap()
 }
@@ -143,8 +148,10 @@ fn before_a_run_are_the_older_ones_of_its_workspace_that_are_not_over() {
         run("alone", 1, None, None),
         going,
     ];
+    let shared = json!({"metadata": {"name": "cage"}, "spec": {"storage": {"size": "1Gi"}}});
+    let shared: Workspace = serde_json::from_value(shared).unwrap();
     let names = |run| -> Vec<&str> {
-        let ahead = ahead(run, &all);
+        let ahead = ahead(&shared, run, &all);
         let names = ahead.into_iter();
         names
             .filter_map(|run| run.metadata.name.as_deref())

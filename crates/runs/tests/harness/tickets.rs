@@ -10,6 +10,7 @@ use oz_api::harness::{HarnessRunStatus, HarnessTemplate, RunPhase};
 use oz_core::controller::{Controller as _, Decision, Failure, Live, Outcome, Plan, Step, Verdict};
 use oz_core::tickets::{Answer, Ask, CheckTerms, FailurePolicy, Said, Subject, Tickets};
 use oz_runs::admission;
+use oz_runs::queue::has_place;
 use oz_runs::run::{Facts, State};
 use oz_runs::template::resolve;
 use oz_trail::{Action, Record};
@@ -350,6 +351,37 @@ impl Begun {
             .controller
             .status(seconds(second), &self.run, &decision, &outcome);
         (decision, status)
+    }
+}
+
+/// Otherwise the end of the holder, which queries the check of each run that waits, would pass over these runs.
+#[test]
+fn run_keeps_its_place_on_named_workspace_during_query_of_ticket_check() {
+    let run = json!({"ticket": "INC-42", "workspaceRef": "cage"});
+    let mut submitted = submitted(run, &json!({"ticket": {"check": "jira"}}));
+    let held = json!({
+        "metadata": {"name": "cage", "namespace": "birds", "uid": "u-2"},
+        "spec": {"storage": {"size": "1Gi"}},
+        "status": {"phase": "Active", "activeRunRef": "other", "activeRunUID": "u-3"},
+    });
+    submitted.facts.workspace = Some(Arc::new(serde_json::from_value(held).unwrap()));
+    for (second, answer, pending, has) in [
+        // The rules after the query, such as that about approvals, have not been applied to a new run.
+        (1, None, true, false),
+        (10, Some(Answer::Accepted), false, true),
+        (10 + 2 * EVERY, None, true, true),
+        (11 + 2 * EVERY, Some(Answer::Accepted), false, true),
+        (12 + 2 * EVERY, Some(away()), false, false),
+        (13 + 2 * EVERY, Some(Answer::Accepted), false, true),
+    ] {
+        if let Some(answer) = answer {
+            said(&mut submitted.facts.tickets, "jira", second, answer);
+        }
+        let (_, status) = decide(&submitted, second);
+        let is_pending = accepted(&status) == "False TicketCheckPending";
+        submitted.run.status = Some(status);
+        assert_eq!(is_pending, pending, "{second}");
+        assert_eq!(has_place(&submitted.run), has, "{second}");
     }
 }
 

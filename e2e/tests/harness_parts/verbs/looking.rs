@@ -178,7 +178,14 @@ async fn explain_lists_causes_of_waiting_run() -> Result<()> {
     workspaces
         .patch_status("cage", &PatchParams::default(), &Patch::Merge(held))
         .await?;
-    becomes(&runs, "a-first", json!({"phase": "Running"})).await?;
+    let begun = json!({"phase": "Running", "jobName": "a-first"});
+    becomes(&runs, "a-first", begun).await?;
+    let busy = json!({
+        "type": "WorkspaceBound", "status": "False", "reason": "WorkspaceBusy",
+        "message": "Workspace cage is in use", "lastTransitionTime": "2026-01-31T09:00:00Z",
+    });
+    let waits = json!({"phase": "Pending", "conditions": [busy]});
+    becomes(&runs, "b-second", waits).await?;
 
     let first = run(cluster, &namespace, &["run", "explain", "a-first"]).await?;
     first.ended_with(0)?.says("it uses Workspace cage")?;

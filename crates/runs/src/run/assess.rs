@@ -139,7 +139,8 @@ struct HeldRun<'a> {
 
 impl Held for HeldRun<'_> {
     fn access(&self) -> Access<'_> {
-        access(&self.decided.submitter, self.run)
+        let namespace = self.run.metadata.namespace.as_deref();
+        access(&self.decided.submitter, namespace, self.run)
     }
 
     fn ticket(&self) -> Option<&Ticket> {

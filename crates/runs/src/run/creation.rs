@@ -13,7 +13,7 @@ use oz_core::access::stamp::{self, Stamp, StampError};
 use oz_core::lifecycle::seal::Keys;
 use oz_core::validate::Violation;
 
-use super::spec::{judged, spec_digest};
+use super::spec::{access, judged, spec_digest};
 use crate::admission::{self, Named};
 use crate::objects::KIND;
 use crate::policy::Matching;
@@ -171,9 +171,7 @@ impl NewObject for NewRun<'_> {
 
     fn access(&self) -> Result<Access<'_>, Stop> {
         let (creator, namespace) = (self.creation.creator, Some(self.namespace));
-        let template = &self.run.spec.template_ref.name;
-        let access = Access::run(creator, namespace, template);
-        Ok(access.in_emergency(self.run.spec.is_emergency()))
+        Ok(access(creator, namespace, self.run))
     }
 
     fn template(&self, warnings: &mut Vec<String>) -> Result<(), Stop> {

@@ -197,7 +197,7 @@ impl Proposal for RunProposal<'_> {
     }
 
     fn access<'a>(&'a self, requester: &'a Requester) -> Access<'a> {
-        access(requester, self.run)
+        access(requester, Some(self.run.namespace.as_str()), self.run)
     }
 
     fn spec(&self, _: &mut Vec<Fact>) -> Result<(), Stop> {

@@ -14,9 +14,12 @@ use crate::pod::Prompt;
 use crate::stored::StoredObject;
 use crate::terms;
 
-/// Returns the access of a run, as locks select it.
-pub(super) fn access<'a>(submitter: &'a Requester, run: &'a HarnessRun) -> Access<'a> {
-    let namespace = run.metadata.namespace.as_deref();
+/// Returns the access of a run in this namespace, as locks select it.
+pub(super) fn access<'a>(
+    submitter: &'a Requester,
+    namespace: Option<&'a str>,
+    run: &'a HarnessRun,
+) -> Access<'a> {
     let access = Access::run(submitter, namespace, &run.spec.template_ref.name);
     access.in_emergency(run.spec.is_emergency())
 }
@@ -29,7 +32,8 @@ pub fn is_concerned_by(run: &HarnessRun, lock: &AccessLock, keys: &Keys) -> bool
     }
     let submitter = stamp::verify(keys, KIND, &run.metadata, &spec_digest(run));
     submitter.map_or(true, |submitter| {
-        lock::is_about(lock, &access(&submitter, run))
+        let namespace = run.metadata.namespace.as_deref();
+        lock::is_about(lock, &access(&submitter, namespace, run))
     })
 }
 

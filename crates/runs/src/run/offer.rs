@@ -57,7 +57,7 @@ impl Runs {
             submitter: stamp.requester,
             spec_digest: spec_digest(run),
             template: format!("{}/{}", chosen.kind, run.spec.template_ref.name),
-            template_digest: chosen.digest(),
+            template_digest: chosen.digest().to_owned(),
             policies_digest: encode::digest(&specs),
             workspace: held,
             image: template.image.clone(),

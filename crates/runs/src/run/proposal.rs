@@ -62,7 +62,7 @@ impl<'a> RunProposal<'a> {
         let judgement = stamp.as_ref().ok();
         let judgement = judgement.and_then(|stamp| stamp.judgement.as_ref());
         let template = chosen(now, run, facts).and_then(|chosen| {
-            let mut resolved = resolved(now, run, chosen)?;
+            let mut resolved = resolved(now, run, &chosen)?;
             resolved.approval = policy::joined(resolved.approval.take(), judgement);
             if let Some(ceiling) = policy::ceiling(judgement) {
                 resolved.timeout = resolved.timeout.min(ceiling);
@@ -160,7 +160,7 @@ fn approvals(
     let config = template.resolved.approval.as_ref()?;
     let candidate = candidate(run);
     let digest = template.chosen.digest();
-    let asked = ApprovalRequest::from_candidate(&candidate, submitter, &digest, config)?;
+    let asked = ApprovalRequest::from_candidate(&candidate, submitter, digest, config)?;
     let approvals = Approvals::evaluate(
         (&candidate, &asked),
         (&facts.approvals, facts.confirmed.as_ref()),

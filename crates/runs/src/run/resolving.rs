@@ -1,5 +1,7 @@
 //! The template of a run that has not begun: it may be created soon after the run.
 
+use std::cell::OnceCell;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use oz_api::Phase;
@@ -18,19 +20,21 @@ use crate::template::{self, Resolved, Unresolved};
 const TEMPLATE_WAIT: SignedDuration = SignedDuration::from_secs(60);
 
 /// The template that a run names.
-#[derive(Clone, Copy)]
 pub(super) struct Chosen<'a> {
     pub(super) kind: TemplateKind,
     metadata: &'a ObjectMeta,
     spec: &'a HarnessTemplateSpec,
     /// The template from which it inherits, if it names one that exists.
     base: Option<&'a HarnessTemplateSpec>,
+    /// The digest of both, once a rule or the offer read it.
+    digest: OnceCell<String>,
 }
 
 impl Chosen<'_> {
     /// Returns the digest of the template and its base.
-    pub(super) fn digest(&self) -> String {
-        template::digest(self.spec, self.base)
+    pub(super) fn digest(&self) -> &str {
+        self.digest
+            .get_or_init(|| template::digest(self.spec, self.base))
     }
 
     /// Checks whether the access policies were evaluated for this template and its base.
@@ -38,7 +42,7 @@ impl Chosen<'_> {
     /// # Errors
     /// The denial.
     pub(super) fn is_judged(&self, judgement: Option<&Judgement>) -> Result<(), Denial> {
-        let seen = || template::seen(self.metadata, self.spec, self.base);
+        let seen = || policy::seen_as(self.metadata, self.digest());
         policy::same_template(judgement, self.metadata, seen)
     }
 }
@@ -70,6 +74,7 @@ pub(super) fn chosen<'a>(
         metadata,
         spec,
         base,
+        digest: OnceCell::new(),
     })
 }
 
@@ -85,7 +90,7 @@ fn available(
 pub(super) fn resolved(
     now: Timestamp,
     run: &StoredObject<'_, HarnessRun>,
-    chosen: Chosen<'_>,
+    chosen: &Chosen<'_>,
 ) -> Result<Resolved, Stop> {
     let template = template::resolve(chosen.spec, chosen.base).map_err(|error| match error {
         Unresolved::NoBase(_) => not_there_yet(now, run, "TemplateNotFound", error.to_string()),

@@ -42,6 +42,9 @@ pub enum OutboundError {
     /// The URL has no host.
     #[error("it names no host")]
     NoHost,
+    /// The host of the URL has brackets, and is no address.
+    #[error("the host with brackets is no address; a zone is not supported")]
+    NoAddress,
     /// The URL has a user.
     #[error("it must have no user and password")]
     UserInfo,

@@ -108,12 +108,26 @@ impl Allowed {
         if authority.as_str().contains('@') {
             return Err(OutboundError::UserInfo);
         }
-        let host = authority.host();
-        let literal = host.trim_start_matches('[').trim_end_matches(']');
-        match literal.parse() {
-            Ok(address) => self.check(host, address),
-            Err(_) => Ok(()),
+        self.check_host(authority.host())
+    }
+
+    /// Checks the host of a URL. A name passes: its addresses are checked when it is resolved.
+    ///
+    /// # Errors
+    /// The reason why the host may receive no request.
+    pub(crate) fn check_host(&self, host: &str) -> Result<(), OutboundError> {
+        let name = proxy::plain(host);
+        if name.is_empty() {
+            return Err(OutboundError::NoHost);
         }
+        if let Ok(address) = name.parse() {
+            return self.check(host, address);
+        }
+        // Such as an address with a zone: a text that does not resolve here could be an address for a proxy.
+        if host.contains(['[', ']']) && !self.hosts.contains(&host.to_lowercase()) {
+            return Err(OutboundError::NoAddress);
+        }
+        Ok(())
     }
 }
 
@@ -234,6 +248,12 @@ mod tests {
             ("https://127.0.0.1/", false),
             ("https://[::1]/", false),
             ("https://[fe80::1]:80/", false),
+            ("https://[fe80::1%25eth0]/", false),
+            ("https://[::1%25lo]:80/", false),
+            ("https://[hooks.test]/", false),
+            ("https://127.0.0.1./", false),
+            ("https://:443/", false),
+            ("https://./", false),
             ("ftp://hooks.test/", false),
             ("/only/a/path", false),
             ("hooks.test:443", false),
@@ -241,6 +261,14 @@ mod tests {
             let parsed: Uri = url.parse().unwrap();
             assert_eq!(allowed.check_url(&parsed).is_ok(), fine, "{url}");
         }
+    }
+
+    #[test]
+    fn permitted_host_may_be_address_with_zone() {
+        let url: Uri = "http://[fe80::1%eth0]:8080/".parse().unwrap();
+        let permitted = Allowed::any_address_of("[fe80::1%eth0]", &Proxies::default());
+        assert!(permitted.check_url(&url).is_ok());
+        assert!(Allowed::default().check_url(&url).is_err());
     }
 
     #[test]

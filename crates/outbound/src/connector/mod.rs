@@ -47,9 +47,7 @@ impl Connector {
 
     async fn connect(self, server: Uri) -> Result<TokioIo<TcpStream>, BoxError> {
         let host = server.host().ok_or(OutboundError::NoHost)?;
-        if let Ok(address) = proxy::plain(host).parse() {
-            self.allowed.check(host, address)?;
-        }
+        self.allowed.check_host(host)?;
         let Some(proxy) = self.allowed.proxies.find(&server)? else {
             return Ok(self.direct.oneshot(server).await?);
         };

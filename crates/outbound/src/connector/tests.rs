@@ -285,6 +285,12 @@ async fn proxy_is_not_asked_for_own_machine_and_metadata_of_clouds() {
         ("http://[fe80::1]/", "is link-local"),
         ("http://100.100.100.200/", "is a metadata service"),
         ("http://10.96.0.1/", "is the API server"),
+        // Texts that resolve to nothing here, and that a proxy could take for its own machine.
+        ("http://[::1%25lo]/", "is no address"),
+        ("http://[fe80::1%25eth0]:8080/", "is no address"),
+        ("http://[::ffff:169.254.169.254%250]/", "is no address"),
+        ("http://:80/", "names no host"),
+        ("http://./", "names no host"),
         ("http://x.localhost/", "x.localhost is this machine"),
         // Names that resolve here to such addresses.
         ("http://localhost/", "is a loopback address"),

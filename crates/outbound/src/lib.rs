@@ -76,10 +76,11 @@ impl Allowed {
         if self.hosts.contains(&host.to_lowercase()) {
             return Ok(());
         }
-        if let Some(why) = address::refused(address) {
+        let reached = address::reached(address);
+        if let Some(why) = address::refused(reached) {
             return Err(OutboundError::Refused { address, why });
         }
-        if self.api_servers.contains(&address) {
+        if self.api_servers.contains(&reached) {
             return Err(OutboundError::ApiServer { address });
         }
         Ok(())
@@ -215,22 +216,36 @@ mod tests {
             ("::ffff:127.0.0.1", false),
             ("::ffff:169.254.169.254", false),
             ("64:ff9b::a9fe:a9fe", false),
+            ("64:ff9b:1::169.254.169.254", false),
+            ("::127.0.0.1", false),
             ("2002:7f00:1::", false),
+            // Teredo holds the address inverted.
+            ("2001:0:1:2:3:4:80ff:fffe", false),
             ("fe80::1", false),
             ("fd00:ec2::254", false),
+            ("fd00:ec2::23", false),
+            ("fd20:ce::254", false),
             ("ff02::1", false),
             ("10.9.9.9", false),
+            ("::ffff:10.9.9.9", false),
+            ("64:ff9b::10.9.9.9", false),
+            ("2001:db8:9::9", false),
             ("10.0.0.1", true),
             ("192.168.1.1", true),
             ("100.64.0.1", true),
             ("8.8.8.8", true),
             ("fd00::1", true),
             ("2001:db8::1", true),
+            ("64:ff9b::8.8.8.8", true),
+            ("::8.8.8.8", true),
         ] {
             let parsed: IpAddr = address.parse().unwrap();
             let at = Allowed {
                 hosts: Arc::new(BTreeSet::from(["sidecar.test".to_owned()])),
-                api_servers: Arc::new(["10.9.9.9".parse().unwrap()]),
+                api_servers: Arc::new([
+                    "10.9.9.9".parse().unwrap(),
+                    "2001:db8:9::9".parse().unwrap(),
+                ]),
                 ..Allowed::default()
             };
             assert_eq!(at.check("a.test", parsed).is_ok(), allowed, "{address}");

@@ -27,7 +27,7 @@ use oz_core::transient::{Kind, Policy, Transient};
 use oz_core::{for_each_kind, sessions, tickets};
 use oz_engine::{Engine, Signal};
 use oz_gating::registration::GateService;
-use oz_outbound::{Allowed, Proxies};
+use oz_outbound::{Allowed, Proxies, address_of};
 use oz_runtime::Who::{Everyone, Leader};
 use oz_runtime::{
     AsText, ClockAlarm, Election, Keep, Listen, Recorder, Runtime, Selection, ServerClock, Store,
@@ -205,9 +205,8 @@ impl Operator<'_> {
             default: account.context("composites.enabled requires composites.account")?,
             others: settings.accounts.clone(),
         };
-        let api_servers = config.cluster_url.host().and_then(|host| host.parse().ok());
         let allowed = Allowed {
-            api_servers: api_servers.into_iter().collect(),
+            api_servers: address_of(&config.cluster_url).into_iter().collect(),
             proxies: proxies(self.settings),
             ..Allowed::default()
         };

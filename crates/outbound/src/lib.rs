@@ -132,6 +132,12 @@ impl Allowed {
     }
 }
 
+/// Returns the address in a URL; `None` if its host is a name.
+#[must_use]
+pub fn address_of(url: &Uri) -> Option<IpAddr> {
+    proxy::plain(url.host()?).parse().ok()
+}
+
 /// The certificate authorities that the client trusts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
@@ -275,6 +281,18 @@ mod tests {
         ] {
             let parsed: Uri = url.parse().unwrap();
             assert_eq!(allowed.check_url(&parsed).is_ok(), fine, "{url}");
+        }
+    }
+
+    #[test]
+    fn address_in_url_is_read_with_and_without_brackets() {
+        for (url, expected) in [
+            ("https://10.96.0.1:443/", Some("10.96.0.1")),
+            ("https://[fd00:10:96::1]/", Some("fd00:10:96::1")),
+            ("https://kubernetes.default.svc/", None),
+        ] {
+            let expected: Option<IpAddr> = expected.map(|address| address.parse().unwrap());
+            assert_eq!(address_of(&url.parse().unwrap()), expected, "{url}");
         }
     }
 

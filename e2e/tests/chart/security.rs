@@ -184,6 +184,13 @@ fn values_that_weaken_the_security_of_pods_are_refused() -> Result<()> {
     ] {
         refusal(&format!("--set={flag}"))?;
     }
+    // The API server makes the profile in this annotation that of the container.
+    let annotation = r"container\.apparmor\.security\.beta\.kubernetes\.io/oz";
+    for path in ["operator", "webhook", "gate", "harness.broker"] {
+        let flag = format!("--set={path}.podAnnotations.{annotation}=unconfined");
+        let said = refusal(&flag)?;
+        assert!(said.contains("podAnnotations"), "{path}: {said}");
+    }
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! A release of small archives instead of images and programs.
 
+mod push;
+
 use std::collections::BTreeMap;
 
 use oz_testkit::compress;

@@ -14,7 +14,7 @@ pub struct NoProxyUrl {
     /// The variable, or the field, with the text.
     name: String,
     /// The fault.
-    error: InvalidUri,
+    error: String,
 }
 
 /// Returns the proxy for this server, if it has one. `named` is the proxy that a kubeconfig names for the server,
@@ -82,10 +82,21 @@ pub(crate) fn url(name: &str, text: &str) -> Result<Uri, NoProxyUrl> {
         true => text.to_owned(),
         false => format!("http://{text}"),
     };
-    whole.parse().map_err(|error| NoProxyUrl {
+    let invalid = |error: String| NoProxyUrl {
         name: name.to_owned(),
         error,
-    })
+    };
+    let url: Uri = whole
+        .parse()
+        .map_err(|error: InvalidUri| invalid(error.to_string()))?;
+    // A slash in a password ends the authority, and the user and a part of the password would be the proxy's address.
+    let authority = url.authority().map_or("", |it| it.as_str());
+    if text.contains('@') && !authority.contains('@') {
+        return Err(invalid(
+            "user and password must be percent-encoded".to_owned(),
+        ));
+    }
+    Ok(url)
 }
 
 /// Checks whether an entry of `NO_PROXY` covers the host: `*`, an address, a network, `example.com`
@@ -201,13 +212,16 @@ mod tests {
             "http://oz:secret@",
             "http://oz:secret@a b",
             "oz:secret@[::1",
+            "http://oz:1234/secret@proxy:3128",
+            "http://oz:1234#secret@proxy",
+            "oz:1234?secret@proxy",
         ] {
             let found = find(&server, None, |name| {
                 (name == "HTTPS_PROXY").then(|| text.to_owned())
             });
             let why = found.unwrap_err().to_string();
             assert!(why.starts_with("HTTPS_PROXY is not the URL"), "{why}");
-            assert!(!why.contains("secret"), "{why}");
+            assert!(!why.contains("secret") && !why.contains("1234"), "{why}");
         }
     }
 }

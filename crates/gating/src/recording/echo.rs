@@ -21,8 +21,12 @@ const LOOKED_AT: usize = 8 << 10;
 const MAX_BURST: usize = 4 << 10;
 /// The number of bursts after the first one that are searched for.
 const LATER: usize = 4;
-/// The maximum number of waiting letters. Beyond it, the first burst is hidden.
+/// The maximum size of a burst with invisible letters, in bytes.
+const MAX_TEXT: usize = 4 * MAX_BURST;
+/// The maximum number of waiting letters, visible or not. Beyond it, the first bursts are hidden.
 const MAX_WAITING: usize = 64 << 10;
+/// The maximum number of waiting bursts. Beyond it, the first bursts are hidden.
+const MAX_BURSTS: usize = 16 << 10;
 
 /// Input in the form in which it may be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +44,7 @@ pub(super) struct Echo {
     showing: Plain,
     /// The bursts that wait for their echo, in order.
     bursts: VecDeque<Burst>,
-    /// The number of letters in all bursts.
+    /// The number of letters in all bursts, visible or not.
     waiting: usize,
     /// The output since the first burst began.
     shown: Vec<char>,
@@ -73,13 +77,17 @@ impl Echo {
                 burst.letters.push(letter);
             }
             let line_over = matches!(letter, '\r' | '\n' | '\u{3}' | '\u{4}');
-            burst.over = line_over || burst.letters.len() >= MAX_BURST;
-            self.waiting += usize::from(seen);
+            burst.over =
+                line_over || burst.letters.len() >= MAX_BURST || burst.text.len() >= MAX_TEXT;
+            self.waiting += 1;
             self.hides &= !line_over;
-            if self.waiting > MAX_WAITING
-                && let Some(first) = self.bursts.front_mut()
-            {
-                first.hide = true;
+            // At once, and not at the end of the text: the user decides how long and how frequent texts are. The first
+            // burst is complete, as the last one alone exceeds neither limit.
+            while self.waiting > MAX_WAITING || self.bursts.len() > MAX_BURSTS {
+                if let Some(first) = self.bursts.front_mut() {
+                    first.hide = true;
+                }
+                self.decide_first(&mut decided);
             }
         }
         self.settle(at, &mut decided);
@@ -162,20 +170,25 @@ impl Echo {
             } else {
                 return;
             }
-            let Some(first) = self.bursts.pop_front() else {
-                return;
-            };
-            self.waiting -= first.letters.len();
-            let text = if first.hide {
-                hidden(&first.text)
-            } else {
-                first.text
-            };
-            decided.push(Typed {
-                at: first.began,
-                text,
-            });
+            self.decide_first(decided);
         }
+    }
+
+    /// Decides the first burst, in the form in which it may be recorded.
+    fn decide_first(&mut self, decided: &mut Vec<Typed>) {
+        let Some(first) = self.bursts.pop_front() else {
+            return;
+        };
+        self.waiting -= first.text.chars().count();
+        let text = if first.hide {
+            hidden(&first.text)
+        } else {
+            first.text
+        };
+        decided.push(Typed {
+            at: first.began,
+            text,
+        });
     }
 }
 

@@ -224,6 +224,33 @@ fn of_what_does_not_come_back_it_is_kept_how_long_it_was() {
 }
 
 #[test]
+fn input_that_waits_for_its_echo_is_bounded() {
+    // The limits are 64 Ki letters and 16 Ki bursts; a burst is a line, 4 Ki visible letters or 16 KiB.
+    for (piece, marker, waiting) in [
+        ("\r".repeat(16 << 10), "\r", 16 << 10),
+        ("x\r".repeat(16 << 10), "\r", 16 << 10),
+        ("x".repeat(64 << 10), "4096 characters not shown", 16),
+        ("\t".repeat(64 << 10), "\t", 64 << 10),
+    ] {
+        let mut recorder = terminal();
+        // It has no echo, and all that follows waits for its timeout.
+        recorder.passed(ms(0), Stream::Stdin, b"x\r");
+        for _ in 0..4 {
+            recorder.passed(ms(1), Stream::Stdin, piece.as_bytes());
+        }
+        let mut lines = recorder.take();
+        let decided = all(&Part::read(&lines).unwrap(), Code::Input);
+        recorder.end(ms(2), "over");
+        lines.extend(recorder.take());
+        let whole = all(&Part::read(&lines).unwrap(), Code::Input);
+        let (decided, whole) = (decided.matches(marker), whole.matches(marker));
+        let (decided, whole) = (decided.count(), whole.count());
+        assert!(decided + waiting >= whole, "{decided} of {whole}");
+        assert!(whole >= 64, "nothing is left out");
+    }
+}
+
+#[test]
 fn no_time_goes_backwards() {
     let mut recorder = terminal();
     recorder.passed(ms(100), Stream::Stdin, b"hidden");

@@ -1,4 +1,5 @@
-//! The authorization of a request: by the grant of its user, before the request, and by the target pod, last of all.
+//! The authorization of a request: by the grant of its user, before the request, and, last of all, by the target pod
+//! and once more by the grant.
 
 use std::sync::Arc;
 
@@ -41,10 +42,19 @@ impl Authorizer {
     pub(crate) async fn complete(
         &self,
         grant: &Grant,
+        user: &Requester,
         path: &Path,
     ) -> Result<(String, Option<String>), Refused> {
         let entered = self.settle(grant, &path.rest).await?;
+        self.confirm(grant, user)?;
         Ok((upstream_target(path)?, entered))
+    }
+
+    /// Checks that the grant still permits the request, which may have waited for its body, for room for its recording
+    /// and for the pod.
+    pub(crate) fn confirm(&self, grant: &Grant, user: &Requester) -> Result<(), Refused> {
+        let lasts = self.grants.lasts(grant, user, self.clock.now());
+        lasts.map_err(Refused::from)
     }
 
     async fn settle(&self, grant: &Grant, rest: &Rest) -> Result<Option<String>, Refused> {
@@ -83,4 +93,43 @@ pub(crate) fn upstream_target(path: &Path) -> Result<String, Refused> {
         let message = "the API server has no such path";
         Refused::new(StatusCode::NOT_FOUND, "NotFound", message)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use jiff::Timestamp;
+    use oz_core::access::seal::Keys;
+    use oz_core::gate::{GateAccount, prefix};
+    use oz_gating::path;
+    use oz_runtime::{Runtime, SystemClock};
+
+    use super::*;
+    use crate::recordings::tests::grant;
+
+    #[tokio::test]
+    async fn grant_that_ended_while_its_request_waited_permits_nothing() {
+        let pod = r#"{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"name": "db-0", "namespace": "shop", "uid": "pod-uid"}}"#;
+        let api_server = Router::new().fallback(move || async move { pod });
+        let client = kube::Client::new(api_server, "shop");
+        let runtime = Runtime::new("oz", client.clone(), SystemClock);
+        let account: GateAccount = "oz-system/oz-gate".parse().unwrap();
+        let mut grant = grant();
+        grant.sessions.gate = Some(account.clone());
+        let authorizer = Authorizer {
+            // The Role of the grant does not exist any more.
+            grants: Grants::new(runtime.feeds(), Keys::with_every_owner([[7; 32]])),
+            upstream: Upstream::with_client(client, account),
+            clock: Arc::new(|| Timestamp::UNIX_EPOCH),
+        };
+        let pod = format!(
+            "{}/api/v1/namespaces/shop/pods/db-0",
+            prefix("shop", "debug")
+        );
+        let path = path::read("GET", &pod, None).unwrap();
+        let user = grant.requester.clone();
+        let refused = authorizer.complete(&grant, &user, &path).await.unwrap_err();
+        assert_eq!(refused.reason, "Revoked", "{}", refused.message);
+    }
 }

@@ -77,6 +77,7 @@ impl Authorizer {
         };
         oz_gating::settle(grant, &path.rest, found)?;
         let added = debug::read(patch, grant, &pod)?;
+        self.confirm(grant, user)?;
         let ticket = self.ticket(grant, user, None)?;
         let target = upstream_target(path)?;
         let sent = self

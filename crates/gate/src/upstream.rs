@@ -183,6 +183,14 @@ impl Upstream {
     }
 }
 
+#[cfg(test)]
+impl Upstream {
+    /// Creates the client of a simulated API server.
+    pub(crate) fn with_client(client: Client, account: GateAccount) -> Self {
+        Self { client, account }
+    }
+}
+
 /// Returns a request to the API server for the request in `parts`.
 fn onward(parts: &Parts, target: &str) -> Result<Request<Body>, Refused> {
     let mut request = Request::new(Body::empty());

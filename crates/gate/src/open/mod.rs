@@ -88,9 +88,9 @@ impl Opener {
             .lasts()
             .then(|| self.sessions.take(&entrant.user.user))
             .transpose()?;
-        let grant = Arc::clone(&entrant.grant);
+        let (grant, user) = (Arc::clone(&entrant.grant), entrant.user.clone());
         let session = slot.map(|slot| self.enter(entrant, path, &Plan::None, None, slot));
-        let (target, _) = self.authorizer.complete(&grant, path).await?;
+        let (target, _) = self.authorizer.complete(&grant, &user, path).await?;
         let answered = self.authorizer.upstream.send(parts, &target).await?;
         let Some(session) = session else {
             return Ok(whole(answered));

@@ -42,7 +42,7 @@ impl Opener {
         path: &Path,
     ) -> Result<Prepared, Refused> {
         let (grant, user) = (&session.grant, session.user());
-        let (target, entered) = self.authorizer.complete(grant, path).await?;
+        let (target, entered) = self.authorizer.complete(grant, user, path).await?;
         let ticket = self.authorizer.ticket(grant, user, entered.as_deref())?;
         // Before the API server is asked: a command that must be recorded does not run where it cannot be.
         let (recording, unrecorded) = self.record(session, plan, &path.options).await?;

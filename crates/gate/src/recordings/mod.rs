@@ -272,4 +272,4 @@ pub(crate) fn about(opening: &Opening<'_>) -> About {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

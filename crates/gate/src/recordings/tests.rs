@@ -36,7 +36,7 @@ async fn recordings() -> (TempDir, Recordings) {
 }
 
 /// Returns a grant of which every session must be recorded.
-fn grant() -> Grant {
+pub(crate) fn grant() -> Grant {
     let (five, now) = (GoDuration::from_secs(300), jiff::Timestamp::UNIX_EPOCH);
     let alice = Requester {
         user: "alice".to_owned(),

@@ -1,5 +1,6 @@
 //! The recording of sessions: which sessions are recorded and where, and the audit records about it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use oz_gating::upgrade::Upgrade;
 use oz_recording::age::Recipient;
 use oz_runtime::Clock;
 use oz_trail::{Action, Decision, Record, arguments};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::answer::Refused;
 use crate::socket::runs_command;
@@ -28,14 +29,16 @@ const SHARE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after the audit trail did not accept a record: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The maximum number of users whose last failure is remembered.
+const MAX_FAILURES: usize = 1_000;
 
 /// The places that recordings go to.
 #[derive(Clone, Debug)]
 pub(crate) struct Recordings {
     pub(crate) spool: Arc<Spool>,
     pub(crate) storage: Storage,
-    /// The error of the last recording, if it could not begin.
-    failed: Arc<Mutex<Option<String>>>,
+    /// The reason why the last recording of a user could not begin, by user.
+    failures: Arc<Mutex<HashMap<String, String>>>,
 }
 
 /// The plan for the recording of one session.
@@ -95,7 +98,7 @@ impl Plan {
                 Ok(()) if asked.is_some_and(Upgrade::is_recorded) => {
                     return Ok(Self::Record(config));
                 }
-                Ok(()) => recordings.failure().take().unwrap_or_else(|| {
+                Ok(()) => recordings.take_failure(user).unwrap_or_else(|| {
                     "its protocol cannot be recorded; use kubectl 1.30 or newer, or ozctl"
                         .to_owned()
                 }),
@@ -118,12 +121,23 @@ impl Recordings {
         Self {
             spool,
             storage,
-            failed: Arc::default(),
+            failures: Arc::default(),
         }
     }
 
-    fn failure(&self) -> MutexGuard<'_, Option<String>> {
-        self.failed.lock()
+    /// Returns the reason why the user's last recording could not begin, once.
+    fn take_failure(&self, user: &Requester) -> Option<String> {
+        self.failures.lock().remove(&user.user)
+    }
+
+    /// Remembers why a recording of the user could not begin: kubectl asks again, over a protocol that cannot be
+    /// recorded, and shows the second refusal.
+    fn remember_failure(&self, user: &Requester, why: String) {
+        let mut failures = self.failures.lock();
+        if failures.len() >= MAX_FAILURES {
+            failures.clear();
+        }
+        failures.insert(user.user.clone(), why);
     }
 
     /// Waits for a short time for room in a user's share of the spool.
@@ -148,12 +162,20 @@ impl Recordings {
         let recorder = Recorder::new(about(opening), config);
         let recording = self.spool.begin(opening.key.clone(), &opening.user.user);
         let required = config.mode == RecordingMode::Required;
-        let begun = Tape::begin(recorder, recording, required).await;
-        let begun = begun.map_err(|error| {
-            format!("failed to begin the recording: {error}; try again in a moment")
-        });
-        *self.failure() = begun.as_ref().err().cloned();
-        begun.map_err(|message| Refused::unavailable("NotRecorded", message))
+        match Tape::begin(recorder, recording, required).await {
+            Ok(writer) => {
+                self.take_failure(opening.user);
+                Ok(writer)
+            }
+            Err(error) => {
+                tracing::warn!(session = %opening.key, %error, "failed to begin a recording");
+                let why = error.without_names();
+                let message =
+                    format!("failed to begin the recording: {why}; try again in a moment");
+                self.remember_failure(opening.user, message.clone());
+                Err(Refused::unavailable("NotRecorded", message))
+            }
+        }
     }
 
     /// Waits until the recordings in the spool are stored, for as long as a process that stops can wait.

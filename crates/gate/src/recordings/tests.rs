@@ -245,6 +245,44 @@ async fn session_of_each_client_is_recorded_or_refused() {
     }
 }
 
+#[tokio::test]
+async fn failure_of_a_recording_is_shown_to_its_user_only_and_without_names() {
+    let (_directory, recordings) = recordings().await;
+    let grant = grant();
+    let (alice, options) = (&grant.requester, Options::default());
+    let key = SessionKey::read("shop/debug/s-1").unwrap();
+    let opening = Opening {
+        grant: &grant,
+        user: alice,
+        way: "exec",
+        key: &key,
+        options: &options,
+        at: jiff::Timestamp::UNIX_EPOCH,
+    };
+    let _first = recordings.begin(&opening, &REQUIRED).await.unwrap();
+    // The directory of the session exists already, and the error of the spool names it.
+    let failed = recordings.begin(&opening, &REQUIRED).await.err().unwrap();
+    let bob = Requester {
+        user: "bob".to_owned(),
+        ..alice.clone()
+    };
+    let again = async |user: &Requester| {
+        let plan = Plan::decide(Some(&recordings), (&grant, user), "exec", None).await;
+        plan.unwrap_err().message
+    };
+    let other = again(&bob).await;
+    assert!(other.contains("its protocol cannot be recorded"), "{other}");
+    for message in [failed.message, again(alice).await] {
+        let why = "failed to begin the recording: the gate failed to write to its disk";
+        assert!(message.contains(why), "{message}");
+        for name in ["alice", "shop", "debug", "s-1"] {
+            assert!(!message.contains(name), "{message}");
+        }
+    }
+    let once = again(alice).await;
+    assert!(once.contains("its protocol cannot be recorded"), "{once}");
+}
+
 fn header() -> impl Strategy<Value = (&'static str, String)> {
     let of = |name: &'static str, values: &'static str| {
         values.prop_map(move |value| (name, value)).boxed()

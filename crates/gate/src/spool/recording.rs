@@ -33,6 +33,21 @@ pub(crate) enum SpoolError {
     },
 }
 
+impl SpoolError {
+    /// Returns the reason for users: without the names of sessions and files.
+    pub(crate) fn without_names(&self) -> String {
+        match self {
+            Self::Full(full) => full.to_string(),
+            Self::Io { source, .. } => {
+                let kind = source.kind();
+                format!(
+                    "the gate failed to write to its disk ({kind}), and its log has the details"
+                )
+            }
+        }
+    }
+}
+
 /// The recording of the [module](self). If it is dropped, it is left as if the process had been killed: the next
 /// process recovers it.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ mod authenticate;
 mod authorize;
 mod close;
 mod config;
+mod counts;
 mod debug;
 mod discovery;
 mod grants;

@@ -24,7 +24,7 @@ use crate::live::{LiveSessions, Register};
 use crate::metrics::Metrics;
 use crate::open::Opener;
 use crate::peers::Peers;
-use crate::play::{Playback, Viewings};
+use crate::play::{Playback, Readings, Viewings};
 use crate::recordings::Recordings;
 use crate::registration::Registration;
 use crate::route::{Stages, router};
@@ -157,6 +157,7 @@ impl Components {
             playback: Playback {
                 recordings: self.recordings.clone(),
                 viewings: Viewings::default(),
+                readings: Readings::new(),
                 journal: journal.clone(),
                 replica: replica.clone(),
             },

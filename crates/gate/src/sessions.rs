@@ -1,6 +1,5 @@
 //! The number of open sessions by user, and their end when the process stops.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::Refused;
+use crate::counts::{Counts, Reached};
 use crate::message_room::MessageRoom;
 
 /// The time that sessions may take to end after the process has requested it.
@@ -18,22 +18,19 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// The sessions of this process.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    most: usize,
-    most_per_user: usize,
     open: Mutex<Open>,
     one_ended: Notify,
     closing: CancellationToken,
     messages: MessageRoom,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Open {
     /// True if the process is about to stop.
     stopping: bool,
     /// True if no more sessions are opened.
     shut: bool,
-    all: usize,
-    by_user: HashMap<String, usize>,
+    counts: Counts,
 }
 
 /// The room for one session, returned when this value is dropped.
@@ -47,9 +44,11 @@ impl Sessions {
     /// Creates room for `most` sessions, of which one user has `most_per_user`.
     pub(crate) fn new(most: usize, most_per_user: usize) -> Arc<Self> {
         Arc::new(Self {
-            most,
-            most_per_user,
-            open: Mutex::default(),
+            open: Mutex::new(Open {
+                stopping: false,
+                shut: false,
+                counts: Counts::new(most, most_per_user),
+            }),
             one_ended: Notify::new(),
             closing: CancellationToken::new(),
             messages: MessageRoom::default(),
@@ -63,25 +62,21 @@ impl Sessions {
             let message = "this replica of the gate is stopping; try again";
             return Err(Refused::unavailable("Stopping", message));
         }
-        let theirs = open.by_user.get(user).copied().unwrap_or_default();
-        let message = if theirs >= self.most_per_user {
-            format!(
+        let message = match open.counts.add(user) {
+            Ok(()) => {
+                return Ok(Slot {
+                    sessions: Arc::clone(self),
+                    user: user.to_owned(),
+                });
+            }
+            Err(Reached::PerUser(theirs)) => format!(
                 "{user} has {theirs} open sessions, which is the maximum for a user \
                  (gate.maxSessionsPerUser); close one"
-            )
-        } else if open.all >= self.most {
-            format!(
-                "{} sessions are open, which is the maximum of the gate (gate.maxSessions); try \
-                    again later",
-                open.all
-            )
-        } else {
-            open.all += 1;
-            *open.by_user.entry(user.to_owned()).or_default() += 1;
-            return Ok(Slot {
-                sessions: Arc::clone(self),
-                user: user.to_owned(),
-            });
+            ),
+            Err(Reached::Total(all)) => format!(
+                "{all} sessions are open, which is the maximum of the gate (gate.maxSessions); try \
+                    again later"
+            ),
         };
         let status = StatusCode::TOO_MANY_REQUESTS;
         Err(Refused::new(status, "TooManySessions", message))
@@ -96,7 +91,7 @@ impl Sessions {
         let all = async {
             loop {
                 let ended = self.one_ended.notified();
-                if self.open().all == 0 {
+                if self.open().counts.all() == 0 {
                     return;
                 }
                 ended.await;
@@ -105,7 +100,10 @@ impl Sessions {
         let mut all = std::pin::pin!(all);
         let left = limit.saturating_sub(settle);
         if tokio::time::timeout(left, &mut all).await.is_err() {
-            tracing::warn!(open = self.open().all, "ending the sessions that are open");
+            tracing::warn!(
+                open = self.open().counts.all(),
+                "ending the sessions that are open"
+            );
             self.closing.cancel();
             // The messages at the end of the sessions, and the rest of their recordings, take a moment.
             let _ = tokio::time::timeout(END_TIMEOUT, all).await;
@@ -141,15 +139,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut open = self.sessions.open();
-        open.all -= 1;
-        if let Some(count) = open.by_user.get_mut(&self.user) {
-            *count -= 1;
-            if *count == 0 {
-                open.by_user.remove(&self.user);
-            }
-        }
-        drop(open);
+        self.sessions.open().counts.remove(&self.user);
         self.sessions.one_ended.notify_waiters();
     }
 }

@@ -23,13 +23,15 @@ use crate::tape::Writer;
 const COALESCE: Duration = Duration::from_millis(25);
 /// The maximum interval between two checks of a session.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
-/// The reason of a session that is not opened because its handler was dropped.
+/// The reason of a session whose handler was dropped before it was open.
 const WENT_AWAY: &str = "the client disconnected";
 
 /// The end of a session.
 pub(crate) enum End {
     /// It was not opened, for this reason.
     NotOpened(String),
+    /// It was interrupted, for this reason, while the API server was opening it: its command may have started.
+    Interrupted(String),
     /// The gate terminated it.
     Terminated(Refusal),
     /// A side closed it.
@@ -46,20 +48,30 @@ impl End {
     fn describe(&self, carried: Carried) -> String {
         match (self, carried.exit) {
             (Self::NotOpened(why), _) => why.clone(),
+            (Self::Interrupted(why), _) => {
+                format!("the session was interrupted while it was being opened: {why}")
+            }
             (Self::Terminated(why), _) => format!("the session was ended: {}", why.message),
             (Self::Closed, Some(code)) => format!("the session is over, with exit code {code}"),
             (Self::Closed, None) => "the session is over".to_owned(),
         }
     }
 
-    /// Returns the audit record of the end.
-    fn record(&self, session: &Registered, carried: Carried) -> Record {
-        let title = session.title();
-        let (action, reason, message) = match self {
+    /// Returns the action, the reason and the message of the audit record for a session with this title.
+    fn outcome(&self, title: &str) -> (Action, &'static str, String) {
+        match self {
             Self::NotOpened(why) => (
                 Action::SessionEnded,
                 "NotOpened",
                 format!("{title} was not opened: {why}"),
+            ),
+            Self::Interrupted(why) => (
+                Action::SessionEnded,
+                "Interrupted",
+                format!(
+                    "{title} was interrupted while it was being opened, and may have begun in the \
+                     pod: {why}"
+                ),
             ),
             Self::Terminated(why) => (
                 Action::SessionTerminated,
@@ -67,13 +79,23 @@ impl End {
                 format!("{title} is over: {}", why.message),
             ),
             Self::Closed => (Action::SessionEnded, "Closed", format!("{title} is over")),
-        };
+        }
+    }
+
+    /// Checks whether the session never carried data.
+    fn is_before_open(&self) -> bool {
+        matches!(self, Self::NotOpened(_) | Self::Interrupted(_))
+    }
+
+    /// Returns the audit record of the end.
+    fn record(&self, session: &Registered, carried: Carried) -> Record {
+        let (action, reason, message) = self.outcome(&session.title());
         let now = session.journal.now();
         let record = session
             .record(now, action, Decision::End, reason, message)
             .detail("way", session.way)
             .detail("openedAt", session.opened_at().to_string());
-        if let Self::NotOpened(_) = self {
+        if self.is_before_open() {
             return record;
         }
         let mut record = record
@@ -95,7 +117,7 @@ impl Session {
     pub(crate) fn end(&mut self, end: &End, carried: Carried) {
         let data = &self.data;
         let how = end.describe(carried);
-        if !matches!(end, End::NotOpened(_)) {
+        if !end.is_before_open() {
             data.live.traffic.end(&how);
         }
         let recording = match mem::replace(&mut self.state, State::Ended) {
@@ -107,7 +129,7 @@ impl Session {
             State::Open(recording) => {
                 let reason = match end {
                     End::Terminated(why) => why.reason,
-                    End::NotOpened(_) | End::Closed => "Closed",
+                    End::NotOpened(_) | End::Interrupted(_) | End::Closed => "Closed",
                 };
                 let metrics = &data.journal.metrics;
                 metrics.ended(reason, carried.inward, carried.outward);
@@ -125,10 +147,7 @@ impl Session {
     /// Writes the end of a session that failed to open. If the API server chose another protocol than planned, the gate
     /// terminated the session.
     pub(crate) fn refused(mut self, refused: &Refused) {
-        let end = match refused.reason {
-            DIFFERS => End::Terminated(refused.clone().into()),
-            _ => End::NotOpened(refused.message.clone()),
-        };
+        let end = self.state.end_of_refused(refused);
         self.end(&end, Carried::default());
     }
 
@@ -152,8 +171,31 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if let State::Waiting | State::Requested(_) = self.state {
-            self.end(&End::NotOpened(WENT_AWAY.to_owned()), Carried::default());
+        if let Some(end) = self.state.end_of_dropped() {
+            self.end(&end, Carried::default());
+        }
+    }
+}
+
+impl State {
+    /// Returns the end of a session that fails to open in this state.
+    fn end_of_refused(&self, refused: &Refused) -> End {
+        match (refused.reason, self) {
+            (DIFFERS, _) => End::Terminated(refused.clone().into()),
+            // The API server may have received the request, and its response was lost.
+            ("ApiServer" | "ApiServerTimeout", Self::Requested(_)) => {
+                End::Interrupted(refused.message.clone())
+            }
+            _ => End::NotOpened(refused.message.clone()),
+        }
+    }
+
+    /// Returns the end of a session that is dropped in this state, if there is an end to record.
+    fn end_of_dropped(&self) -> Option<End> {
+        match self {
+            Self::Waiting => Some(End::NotOpened(WENT_AWAY.to_owned())),
+            Self::Requested(_) => Some(End::Interrupted(WENT_AWAY.to_owned())),
+            Self::Registered | Self::Open(_) | Self::Followed | Self::Ended => None,
         }
     }
 }
@@ -221,6 +263,57 @@ impl Registered {
                 }
             }
             Err(error) => self.note_unrecorded(&error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the reason and the message of the record of this end.
+    fn outcome(end: &End) -> (&'static str, String) {
+        let (_, reason, message) = end.outcome("the session");
+        (reason, message)
+    }
+
+    #[test]
+    fn session_that_the_api_server_was_asked_for_may_have_started() {
+        let dropped = |state: State| state.end_of_dropped().as_ref().map(outcome);
+        let not_opened = "the session was not opened: the client disconnected";
+        assert_eq!(
+            dropped(State::Waiting),
+            Some(("NotOpened", not_opened.to_owned()))
+        );
+        let interrupted = "the session was interrupted while it was being opened, and may have \
+                           begun in the pod: the client disconnected";
+        assert_eq!(
+            dropped(State::Requested(None)),
+            Some(("Interrupted", interrupted.to_owned()))
+        );
+        for state in [
+            State::Registered,
+            State::Open(None),
+            State::Followed,
+            State::Ended,
+        ] {
+            assert_eq!(dropped(state), None);
+        }
+    }
+
+    #[test]
+    fn session_without_a_response_of_the_api_server_may_have_started() {
+        for (reason, state, expected) in [
+            ("ApiServerTimeout", State::Requested(None), "Interrupted"),
+            ("ApiServer", State::Requested(None), "Interrupted"),
+            // The pod could not be read, before the session was requested.
+            ("ApiServerTimeout", State::Waiting, "NotOpened"),
+            ("QueryTooLong", State::Requested(None), "NotOpened"),
+            (DIFFERS, State::Requested(None), DIFFERS),
+        ] {
+            let refused = Refused::unavailable(reason, "it failed");
+            let end = state.end_of_refused(&refused);
+            assert_eq!(outcome(&end).0, expected, "{reason}");
         }
     }
 }

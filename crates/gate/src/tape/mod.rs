@@ -154,8 +154,10 @@ impl Tape {
         }
     }
 
-    /// Waits until the spool has all pieces so far, if the recording is required: after a killed process or a failed
-    /// disk, the recording contains all input that has reached the pod.
+    /// Waits until the spool has all lines of the pieces so far, if the recording is required: after a killed process
+    /// or a failed disk, the recording contains the input that has reached the pod. With `input: Echoed`, input on a
+    /// terminal waits in memory for its echo, up to a second, and has no line until then: the recording may lack the
+    /// input of the last second.
     pub(crate) async fn kept(&self) {
         if !self.required {
             return;

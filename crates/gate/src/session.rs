@@ -22,13 +22,14 @@ pub(crate) struct Registered {
     pub(crate) must_be_recorded: bool,
     pub(crate) grants: Arc<Grants>,
     pub(crate) journal: Journal,
-    pub(crate) _entry: Entry,
     /// The last field: a process that stops waits until the slots are free, and then all else has ended.
     pub(crate) slot: Slot,
 }
 
 /// A session: a state machine.
 pub(crate) struct Session {
+    /// The session is listed until its end, and not until its recording is in the audit trail.
+    _entry: Entry,
     /// The task that ends the recording shares the data, and with it the slot.
     pub(crate) data: Arc<Registered>,
     pub(crate) state: State,
@@ -104,8 +105,9 @@ impl Registered {
 
 impl Session {
     /// Creates the state of a session that was registered.
-    pub(crate) fn new(data: Registered) -> Self {
+    pub(crate) fn new(data: Registered, entry: Entry) -> Self {
         Self {
+            _entry: entry,
             data: Arc::new(data),
             state: State::Registered,
         }

@@ -135,16 +135,16 @@ impl Opener {
             idle: Idle::new(grant.sessions.idle_timeout.filter(|_| way != "watch")),
             moderation,
         });
-        Session::new(Registered {
+        let data = Registered {
             live,
             way,
             must_be_recorded: plan.is_required(),
             grants: Arc::clone(&self.authorizer.grants),
             journal: self.journal.clone(),
             grant,
-            _entry: entry,
             slot,
-        })
+        };
+        Session::new(data, entry)
     }
 }
 

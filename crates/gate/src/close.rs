@@ -152,15 +152,17 @@ impl Session {
     }
 
     /// Writes that the API server answered without opening the session: nothing ran. A session that RBAC or the hook
-    /// refuses was never recorded as opened.
-    pub(crate) fn answered(mut self, status: StatusCode) {
+    /// refuses was never recorded as opened, unlike one that the hook has permitted and a later check refuses.
+    pub(crate) fn answered(mut self, status: StatusCode, permitted: bool) {
         if let State::Requested(recording) = &mut self.state
             && let Some(recording) = recording.take()
         {
             tokio::spawn(recording.discard());
         }
         match status {
-            StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => self.state = State::Ended,
+            StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED if !permitted => {
+                self.state = State::Ended;
+            }
             _ => {
                 let end = End::NotOpened(format!("the API server responded {status}"));
                 self.end(&end, Carried::default());

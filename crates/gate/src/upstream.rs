@@ -15,7 +15,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Config};
 use oz_core::access::extra::SESSION_TOKEN;
 use oz_core::access::grant::Grant;
-use oz_core::gate::GateAccount;
+use oz_core::gate::{GateAccount, PERMITTED};
 use oz_gating::debug::PATCH_TYPE;
 use oz_gating::upgrade::{Agreed, Upgrade};
 use serde_json::Value;
@@ -218,6 +218,17 @@ pub(crate) fn whole(answered: Response<Body>) -> Response<axum::body::Body> {
     head.map(|_| axum::body::Body::from_stream(BodyDataStream::new(answered.into_body())))
 }
 
+/// Checks whether the connect hook has permitted the session of this response.
+pub(crate) fn is_permitted(headers: &HeaderMap) -> bool {
+    let text = format!("\"{PERMITTED}\"");
+    let mut warnings = headers.get_all(WARNING).iter();
+    warnings.any(|warning| {
+        warning
+            .to_str()
+            .is_ok_and(|warning| warning.contains(&text))
+    })
+}
+
 fn copy(from: &HeaderMap, to: &mut HeaderMap, names: &[HeaderName]) {
     for name in names {
         for value in from.get_all(name) {
@@ -243,6 +254,24 @@ fn no_answer() -> Refused {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn session_is_permitted_if_a_warning_of_the_response_is_the_hooks() {
+        let of_other = r#"299 - "exec is discouraged""#;
+        let of_hook = r#"299 - "oz permits this session""#;
+        for (warnings, expected) in [
+            (&[][..], false),
+            (&[of_other], false),
+            (&[of_hook], true),
+            (&[of_other, of_hook], true),
+        ] {
+            let mut headers = HeaderMap::new();
+            for warning in warnings {
+                headers.append(WARNING, HeaderValue::from_static(warning));
+            }
+            assert_eq!(is_permitted(&headers), expected, "{warnings:?}");
+        }
+    }
 
     #[test]
     fn identity_and_connection_headers_are_not_forwarded() {

@@ -12,7 +12,7 @@ use crate::answer::Refused;
 use crate::recordings::{Opening, Plan};
 use crate::session::{Registered, Session};
 use crate::tape::Writer;
-use crate::upstream::UpgradeResponse;
+use crate::upstream::{UpgradeResponse, is_permitted};
 
 /// The request for a session that the API server is about to receive.
 pub(super) struct Prepared {
@@ -115,7 +115,8 @@ impl Opener {
                 Requested::Open(session, agreed, upstream)
             }
             UpgradeResponse::Answered(answered) => {
-                session.answered(answered.status());
+                let permitted = is_permitted(answered.headers());
+                session.answered(answered.status(), permitted);
                 Requested::Answered(answered)
             }
         })

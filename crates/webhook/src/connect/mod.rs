@@ -23,6 +23,7 @@ use oz_core::access::seal::Keys;
 use oz_core::connect::cut::{self, Cut};
 use oz_core::connect::ephemeral::AddedContainer;
 use oz_core::connect::{self, Attempt, ConnectionFacts, ConnectionKind, Refusal};
+use oz_core::gate;
 use oz_trail::Mode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -174,13 +175,22 @@ impl Mutate for Connect {
                 if let Cut::ByItself(command) | Cut::Marked(command, _) = allowed.cut {
                     object["command"] = command.into();
                 }
-                Ok(Notes::none())
+                Ok(notes(&attempt))
             }
             Err(refusal) => {
                 report.refused(&refusal).await;
                 Err(answer::refused(*refusal))
             }
         }
+    }
+}
+
+/// Returns the notes about a connection that is allowed: they show the gate that its session is
+/// recorded, also if another admission webhook denies the session afterwards.
+fn notes(attempt: &Attempt<'_>) -> Notes {
+    match attempt.ticket {
+        Some(_) if attempt.way.has_options() => Notes::none().warn(gate::PERMITTED),
+        _ => Notes::none(),
     }
 }
 

@@ -9,14 +9,17 @@ use oz_admission::testing;
 use oz_api::duration::GoDuration;
 use oz_api::{Operation, Requester, Timeout};
 use oz_core::access::emergency::break_glass;
+use oz_core::access::extra::SESSION_TOKEN;
 use oz_core::access::grant::{Grant, SessionTerms};
 use oz_core::access::window::Window;
+use oz_core::gate::PERMITTED;
+use oz_core::gate::ticket::Ticket;
 use oz_trail::{Action, Admitted, FloodCounter, PodRef, RequestRef};
 use prometheus_client::encoding::text::encode;
 use serde_json::{Value, json};
 
 use super::server::Server;
-use super::{Answer, Records, UID, Webhook, keys, now, request, role, with};
+use super::{Answer, GATE, Records, UID, Webhook, keys, now, request, role, with};
 use crate::connect::{TIMEOUT, policies};
 
 pub(super) const OBSERVING: &str = "/watch-v1-pod";
@@ -182,6 +185,30 @@ async fn connection_requires_grant_and_refusal_names_command() {
     assert!(message.contains("ozctl create exec"), "{message}");
     let actions: Vec<Action> = webhook.recorded().iter().map(|one| one.action).collect();
     assert_eq!(actions, [Action::SessionOpened, Action::SessionRefused]);
+}
+
+#[tokio::test]
+async fn permitted_session_of_the_gate_has_a_warning_and_no_other_connection_has() {
+    let mut gated = grant();
+    gated.sessions.gate = Some("oz-system/oz-gate".parse().unwrap());
+    let ticket = Ticket::new(&gated, &gated.requester, now());
+    let ticket = ticket.seal(&keys()).unwrap();
+    let webhook = webhook([gated]).await;
+    let by_gate = |pod: &str| {
+        let connection = exec(&["sh"]).with_pod_and_user(pod, GATE);
+        connection
+            .request()
+            .extra(SESSION_TOKEN, &[ticket.as_str()])
+    };
+    for path in [ENFORCING, OBSERVING] {
+        let permitted: Answer = by_gate("web").send(&webhook.manager, path).await.into();
+        assert!(permitted.allowed, "{permitted:?}");
+        assert_eq!(permitted.warnings, [PERMITTED]);
+        let denied: Answer = by_gate("db").send(&webhook.manager, path).await.into();
+        assert!(!denied.allowed && denied.warnings.is_empty(), "{denied:?}");
+    }
+    let direct = exec(&["sh"]).to(&webhook, OBSERVING).await;
+    assert!(direct.allowed && direct.warnings.is_empty(), "{direct:?}");
 }
 
 #[tokio::test]

@@ -104,18 +104,17 @@ pub(super) async fn release(
     finalizer: &str,
 ) -> Result<()> {
     let name = Name::from_metadata(object)?;
-    let released = try_release(client, resource, object, finalizer).await;
+    let api = api(client, resource, object.namespace.as_deref());
+    let released = try_release(&api, name.as_str(), object, finalizer).await;
     released.with_context(|| format!("failed to remove {finalizer} from {name}"))
 }
 
 async fn try_release(
-    client: &Client,
-    resource: &ApiResource,
+    api: &Api<DynamicObject>,
+    name: &str,
     object: &ObjectMeta,
     finalizer: &str,
 ) -> kube::Result<()> {
-    let api = api(client, resource, object.namespace.as_deref());
-    let name = object.name.as_deref().unwrap_or_default();
     // The account of the removal may list objects, and not get them.
     let by_name = ListParams::default().fields(&format!("metadata.name={name}"));
     let mut current = object.clone();

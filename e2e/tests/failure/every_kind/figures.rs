@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use jiff::{SignedDuration, Timestamp};
 use oz_api::names;
 use oz_e2e::Scene;
@@ -44,7 +44,7 @@ pub(super) struct Ends<'a>(Vec<(&'a Grant, Timestamp)>);
 type Lateness<'a> = (&'a Grant, SignedDuration);
 
 impl<'a> Ends<'a> {
-    /// Finds the deletion of the object that gave access, and of the pod of each run.
+    /// Finds the deletion of the object that gave access, and of the pod of each run. Grants without access are left out.
     pub(super) fn find(scene: &Scene, grants: &'a [Grant], log: &AuditEntries) -> Result<Self> {
         let mut deletions: BTreeMap<(&str, &str), Timestamp> = BTreeMap::new();
         let is_deletion = |entry: &&AuditEntry| {
@@ -68,20 +68,34 @@ impl<'a> Ends<'a> {
             Some((job, *at))
         });
         let pods: BTreeMap<&str, Timestamp> = pods.collect();
-        let ends = grants.iter().map(|grant| {
+        let writes_of = |name: &'a str| {
+            let writes = log.iter().filter(|entry| entry.is_write());
+            writes.filter(move |entry| entry.name.starts_with(name))
+        };
+        let mut ends = Vec::new();
+        for grant in grants {
             let name = grant.object.as_str();
             let gone = match grant.kind {
                 GrantKind::Run => pods.get(name),
                 kind => deletions.get(&(kind.resource(), name)),
             };
-            let gone = gone.with_context(|| {
-                let of_grant = log.iter().filter(|entry| entry.name.starts_with(name));
-                let writes: Vec<_> = of_grant.filter(|entry| entry.is_write()).collect();
-                format!("{grant:?} has no end in the log: {writes:?}")
-            })?;
-            Ok((grant, *gone))
-        });
-        Ok(Self(ends.collect::<Result<_>>()?))
+            if let Some(gone) = gone {
+                ends.push((grant, *gone));
+                continue;
+            }
+            // Its operator was killed when it created the object, and the next one began after the expiry: no access began.
+            let was_created = writes_of(name).any(|entry| {
+                entry.resource == grant.kind.resource()
+                    && entry.verb == "create"
+                    && entry.succeeded()
+            });
+            ensure!(
+                !was_created,
+                "{grant:?} has no end in the log: {:?}",
+                writes_of(name).collect::<Vec<_>>()
+            );
+        }
+        Ok(Self(ends))
     }
 
     /// Returns all grants and their lateness.

@@ -152,18 +152,8 @@ async fn explain_lists_causes_of_waiting_run() -> Result<()> {
         ("b-second", "echo"),
         ("c-third", "claude"),
     ] {
-        let words = [
-            "run",
-            "submit",
-            "-t",
-            template,
-            "--workspace",
-            "cage",
-            "--prompt",
-            "hi",
-            "--name",
-            name,
-        ];
+        let words = format!("run submit -t {template} --workspace cage --prompt hi --name {name}");
+        let words: Vec<&str> = words.split(' ').collect();
         run(cluster, &namespace, &words).await?.ended_with(0)?;
         // Who comes first of two that were made within one second, their UIDs say.
         let second = jiff::Timestamp::now().as_second();

@@ -45,6 +45,8 @@ const LONGEST_PAUSE: u64 = 900;
 pub(crate) fn options() -> Options {
     Options::default()
         .harness()
+        // In the long form, the requests of each user exceed the default.
+        .set("webhook.limits.finished", "2000")
         .set("transient.bindableRoles", r#"["view"]"#)
         .set("transient.maxBindingWindow", "1h")
 }

@@ -34,16 +34,16 @@ pub(super) fn unless_missing<T>(answer: kube::Result<T>) -> kube::Result<Option<
 
 /// Returns the metadata of all objects of a kind; empty if it is not installed.
 pub(super) async fn all_of(client: &Client, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
-    let listed = list(client, resource).await;
+    let listed = list(&all(client, resource), &ListParams::default()).await;
     listed.with_context(|| format!("failed to list {}", resource.plural))
 }
 
 /// Returns the same for a kind of oz, also from an API server that is busy for a while, for example because it prepares
 /// to serve the kind.
 pub(super) async fn all_of_oz(client: &Client, resource: &ApiResource) -> Result<Vec<ObjectMeta>> {
-    let began = Instant::now();
+    let (began, every) = (Instant::now(), all(client, resource));
     loop {
-        match list(client, resource).await {
+        match list(&every, &ListParams::default()).await {
             Err(error) if is_busy(&error) && began.elapsed() < BUSY => {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -54,9 +54,12 @@ pub(super) async fn all_of_oz(client: &Client, resource: &ApiResource) -> Result
     }
 }
 
-async fn list(client: &Client, resource: &ApiResource) -> kube::Result<Vec<ObjectMeta>> {
-    let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-    let listed = unless_missing(all.list_metadata(&ListParams::default()).await)?;
+fn all(client: &Client, resource: &ApiResource) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), resource)
+}
+
+async fn list(api: &Api<DynamicObject>, parameters: &ListParams) -> kube::Result<Vec<ObjectMeta>> {
+    let listed = unless_missing(api.list_metadata(parameters).await)?;
     Ok(listed.into_iter().flatten().map(|it| it.metadata).collect())
 }
 
@@ -72,8 +75,7 @@ pub(super) async fn children(client: &Client, resource: &ApiResource) -> Result<
         labels::OZ,
         labels::OWNER_UID
     );
-    let all: Api<DynamicObject> = Api::all_with(client.clone(), resource);
-    let listed = all
+    let listed = all(client, resource)
         .list_metadata(&ListParams::default().labels(&selector))
         .await
         .with_context(|| format!("failed to list {}", resource.plural))?;
@@ -132,10 +134,10 @@ async fn try_release(
             Err(kube::Error::Api(status)) if status.is_conflict() && attempt < ATTEMPTS => {}
             patched => return patched.map(drop),
         }
-        let listed = unless_missing(api.list_metadata(&by_name).await)?;
-        let same = listed.into_iter().flatten().map(|found| found.metadata);
-        let same = same.filter(|found| found.uid == object.uid);
-        let mut held = same.filter(|found| finalizers(found).any(|one| one == finalizer));
+        let listed = list(api, &by_name).await?.into_iter();
+        let mut held = listed.filter(|found| {
+            found.uid == object.uid && finalizers(found).any(|one| one == finalizer)
+        });
         match held.next() {
             Some(changed) => current = changed,
             None => break,
@@ -152,7 +154,7 @@ pub(super) fn api(
 ) -> Api<DynamicObject> {
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
-        None => Api::all_with(client.clone(), resource),
+        None => all(client, resource),
     }
 }
 

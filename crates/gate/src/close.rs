@@ -23,7 +23,7 @@ use crate::tape::Writer;
 const COALESCE: Duration = Duration::from_millis(25);
 /// The maximum interval between two checks of a session.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
-/// The reason of a session whose handler was dropped before it was open.
+/// The reason in the audit record if the handler of a session was dropped before the session was open.
 const WENT_AWAY: &str = "the client disconnected";
 
 /// The end of a session.

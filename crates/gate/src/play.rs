@@ -228,7 +228,7 @@ impl Recordings {
     }
 }
 
-/// Returns a response whose content takes room until it is sent.
+/// Returns a response with this content. The reading ends when the content has been sent.
 fn sent(kind: &'static str, bytes: Bytes, reading: Reading) -> Response<Body> {
     let content = Bytes::from_owner(Content {
         bytes,

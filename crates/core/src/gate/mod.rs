@@ -21,7 +21,7 @@ pub const VERSION: &str = "v1alpha1";
 /// name may last.
 pub const RESOURCE: &str = "gates";
 /// The warning with which the connect hook permits a session of the gate. The API server adds it to the headers of its
-/// response, also if a later check of its own denies the session: then the hook has recorded the session.
+/// response, also if another admission webhook denies the session after the hook has recorded it.
 pub const PERMITTED: &str = "oz permits this session";
 
 /// Returns the path below the address of the API server to which a user sends requests that the gate

@@ -29,7 +29,7 @@ const SHARE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after the audit trail did not accept a record: the first, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The maximum number of users whose last failure is remembered.
+/// The maximum number of users in `failures`.
 const MAX_FAILURES: usize = 1_000;
 
 /// The places that recordings go to.

@@ -313,8 +313,8 @@ fn has_not_begun(run: &HarnessRun) -> bool {
     !is_over(run) && !has_begun(run)
 }
 
-/// Returns the runs whose place in a queue may change with the status of this run: in the queue of the workspace that it
-/// names, and in that of the limits. A run without a status has no place on a workspace yet.
+/// Returns the runs that the status of this run may move in a queue: in the queue of the workspace that it names, and in
+/// that of the limits. A run without a status has no place on a workspace yet.
 fn queued_with(run: &HarnessRun, runs: &Store<HarnessRun>) -> Vec<Arc<HarnessRun>> {
     let is_same = |other: &HarnessRun| other.metadata.namespace == run.metadata.namespace;
     // A run that is over makes room for runs that the limit of a policy blocks.

@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use oz_api::harness::HarnessTemplate;
 use oz_api::names;
 use oz_runs::authority::BUNDLE_KEY;
-use oz_testkit::Cluster;
+use oz_testkit::{CONDITION_TIMEOUT, Cluster, eventually};
 use serde_json::{Value, json};
 
 use crate::system::apply_as;
@@ -196,4 +196,16 @@ impl Scene {
         apply_as(&self.api::<HarnessTemplate>(), template).await?;
         Ok(())
     }
+}
+
+/// Waits until the next second: of two runs that are created within one second, their UIDs decide which one is first.
+///
+/// # Errors
+/// When the clock stands still.
+pub async fn next_second() -> Result<()> {
+    let second = Timestamp::now().as_second();
+    eventually("the next second", CONDITION_TIMEOUT, async || {
+        Ok((Timestamp::now().as_second() > second).then_some(()))
+    })
+    .await
 }

@@ -55,7 +55,7 @@ pub use examples::install_example;
 pub use gate::{GATED, Gate, RecordingStore, STREAMS, gate_template, recording_template};
 pub use harness::{
     agent_running, allow_dns, announce_broker, by_hand_overlay, install_harness, local_volume,
-    node_by_hand, volume,
+    next_second, node_by_hand, volume,
 };
 pub use helm::{
     chart, harness_image_archive, helm, image_archive, rehearsed_release,

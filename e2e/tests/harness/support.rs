@@ -8,11 +8,11 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use oz_api::conditions;
 use oz_api::harness::{HarnessRun, HarnessTemplate, RunPhase, Workspace};
-pub(crate) use oz_e2e::apply_as;
 use oz_e2e::{
     Operator, Options, Webhook, agent_running, announce_broker, apply, by_hand_overlay, install,
     install_harness, node_by_hand, records_in, volume,
 };
+pub(crate) use oz_e2e::{apply_as, next_second};
 use oz_testkit::{CONDITION_TIMEOUT, Cluster, TestNamespace, eventually};
 use oz_trail::Record;
 use serde_json::{Value, json};
@@ -307,15 +307,6 @@ impl World {
             .await?;
         Ok(())
     }
-}
-
-/// Waits until the next second: of two runs that are created within one second, their UIDs decide which one is first.
-pub(crate) async fn next_second() -> Result<()> {
-    let second = Timestamp::now().as_second();
-    eventually("the next second", CONDITION_TIMEOUT, async || {
-        Ok((Timestamp::now().as_second() > second).then_some(()))
-    })
-    .await
 }
 
 pub(crate) fn phase_of(run: &HarnessRun) -> Option<RunPhase> {

@@ -155,12 +155,7 @@ async fn explain_lists_causes_of_waiting_run() -> Result<()> {
         let words = format!("run submit -t {template} --workspace cage --prompt hi --name {name}");
         let words: Vec<&str> = words.split(' ').collect();
         run(cluster, &namespace, &words).await?.ended_with(0)?;
-        // Who comes first of two that were made within one second, their UIDs say.
-        let second = jiff::Timestamp::now().as_second();
-        eventually("the next second", CONDITION_TIMEOUT, async || {
-            Ok((jiff::Timestamp::now().as_second() > second).then_some(()))
-        })
-        .await?;
+        oz_e2e::next_second().await?;
     }
     let uid = runs.get("a-first").await?.uid().context("no uid")?;
     let held =
